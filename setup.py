@@ -20,8 +20,8 @@ class BuildService(build_py):
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         """Return (package, module, file) of the modules of a package."""
-        found: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
-        return [one for one in found if package != f"{NAME}.tools" or one[1] not in DEVELOPERS]
+        modules: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        return [one for one in modules if package != f"{NAME}.tools" or one[1] not in DEVELOPERS]
 
 
 setup(

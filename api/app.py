@@ -319,8 +319,8 @@ def _print_first_admin_key(secret: str, settings: Settings) -> None:
     file = settings.data_dir.absolute() / "admin-key"
     # Print the key itself only on a terminal: files and journals are kept for years and read by
     # others.
-    place = f"{secret} (also in {file})" if sys.stdout.isatty() else f"in the file {file}"
-    print(f"First start: your admin key is {place}.", flush=True)
+    key_location = f"{secret} (also in {file})" if sys.stdout.isatty() else f"in the file {file}"
+    print(f"First start: your admin key is {key_location}.", flush=True)
 
 
 def _load_recipe_catalogue_at_startup(catalogue: LazyRecipeCatalogue) -> None:

@@ -87,9 +87,9 @@ def _sort_errors_by_parameter(
     documented = [] if route is None else list(_list_parameters(route.dependant))
 
     def find_parameter_position_of_error(error: Mapping[str, Any]) -> tuple[int, int]:
-        place, *names = error["loc"]
-        is_parameter = place != "body" and names and names[0] in documented
-        return _PLACES.index(place), documented.index(names[0]) if is_parameter else 0
+        location, *names = error["loc"]
+        is_parameter = location != "body" and names and names[0] in documented
+        return _PLACES.index(location), documented.index(names[0]) if is_parameter else 0
 
     return sorted(errors, key=find_parameter_position_of_error)
 
@@ -115,8 +115,8 @@ def _list_property_paths_of_type(annotation: Any) -> tuple[str, ...]:
 
 def _find_path_of_invalid_field(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     """Return the dotted path of an invalid field, without the type names that unions add."""
-    place, *parts = error["loc"]
-    if place != "body":
+    location, *parts = error["loc"]
+    if location != "body":
         return ".".join(str(part) for part in parts)
     names, value = [], body
     for number, part in enumerate(parts):

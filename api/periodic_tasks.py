@@ -84,22 +84,24 @@ class KeyUseRecorder(PeriodicTask):
     async def run_once(self) -> None:
         """Store in the database when API keys and sessions were used since the last call."""
         # Swap before writing, so that nothing recorded meanwhile is lost.
-        used, self._access.used = self._access.used, {}
+        key_use_times, self._access.used = self._access.used, {}
         last_requests, self._access.seen = self._access.seen, {}
-        if not used and not last_requests:
+        if not key_use_times and not last_requests:
             return
         try:
-            await to_thread.run_sync(_store_key_use_times, self._db, used, last_requests)
+            await to_thread.run_sync(_store_key_use_times, self._db, key_use_times, last_requests)
         # An outage must not end the task; only the times of one period are lost.
         except SQLAlchemyError as error:
             log.warning("last use of keys and sessions not written", error=str(error)[:300])
 
 
-def _store_key_use_times(db: Database, used: dict[str, float], seen: dict[str, float]) -> None:
+def _store_key_use_times(
+    db: Database, key_use_times: dict[str, float], session_request_times: dict[str, float]
+) -> None:
     with db.write() as session:
-        for key_id, at in used.items():
+        for key_id, at in key_use_times.items():
             session.execute(update(AccessKey).where(AccessKey.id == key_id).values(last_used_at=at))
-        for digest, at in seen.items():
+        for digest, at in session_request_times.items():
             session.execute(
                 update(UserSession).where(UserSession.hash == digest).values(seen_at=at)
             )

@@ -413,8 +413,8 @@ def find_advice_functions() -> set[str]:
     """Find all functions whose text advises a request or option, as `file:function`."""
     return {
         f"{path.relative_to(ROOT)}:{function.name}"
-        for place in PLACES
-        for path in sorted((ROOT / place).rglob("*.py"))
+        for folder in PLACES
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for function in _iterate_functions(ast.parse(path.read_text()))
         if _does_function_give_advice(function)
     } - NO_ADVICE

@@ -96,8 +96,8 @@ def generate_blocking_modules() -> dict[str, str]:
 
 def convert_source_to_sync(text: str) -> str:
     """Convert asynchronous source code to blocking code, without `async` and `await`."""
-    for pattern, by in CHANGES:
-        text = re.sub(pattern, by, text)
+    for pattern, replacement in CHANGES:
+        text = re.sub(pattern, replacement, text)
     return text
 
 

@@ -53,11 +53,11 @@ def build_openapi_document() -> Schema:
     return content
 
 
-def generate_types_source(of: Schema) -> str:
+def generate_types_source(document: Schema) -> str:
     """Return the whole file for a document; the same document gives the same text."""
-    schemas: dict[str, Schema] = of["components"]["schemas"]
+    schemas: dict[str, Schema] = document["components"]["schemas"]
     names = {name: _get_class_name(name, schemas) for name in schemas}
-    used_names = sorted(_find_reachable_schemas(of, schemas), key=lambda name: names[name])
+    used_names = sorted(_find_reachable_schemas(document, schemas), key=lambda name: names[name])
     types = _SchemaRenderer(schemas, names)
     classes = [
         types.render_class(name)
@@ -83,10 +83,10 @@ def _get_class_name(name: str, schemas: Mapping[str, Schema]) -> str:
     return short if short == name or short not in schemas else name
 
 
-def _find_reachable_schemas(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
+def _find_reachable_schemas(document: Schema, schemas: Mapping[str, Schema]) -> set[str]:
     """Return the names of all schemas that responses and the problem refer to, also indirectly."""
     roots = [name for name in ("Problem", *ALSO) if name in schemas]
-    for operations in of["paths"].values():
+    for operations in document["paths"].values():
         for operation in operations.values():
             if isinstance(operation, dict):
                 roots += [

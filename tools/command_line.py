@@ -98,8 +98,8 @@ def _render_command_sections(each: list[tuple[str, click.Command | None]]) -> It
     for name, command in each:
         if isinstance(command, click.Group):
             # Groups themselves do nothing, so only their commands have a section.
-            for inner, of in command.commands.items():
-                yield from _render_command_section(f"{name} {inner}", of)
+            for inner, subcommand in command.commands.items():
+                yield from _render_command_section(f"{name} {inner}", subcommand)
         elif command is not None:
             yield from _render_command_section(name, command)
 

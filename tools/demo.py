@@ -93,7 +93,7 @@ def run_demo(recipe: Json) -> int:
             f"Model [b]{name}[/b] starts from {model.base} and learns by {method}: "
             "five batches of two digits each, one after another."
         )
-        held = submit_and_follow_batches(client, name, shows_held="method" not in recipe)
+        held_version = submit_and_follow_batches(client, name, shows_held="method" not in recipe)
         print_accuracy_matrix(client.metrics.retrieve(name))
         with tempfile.TemporaryDirectory() as folder:
             download_version_and_predict_digits(client, name, Path(folder) / "model.zip")
@@ -102,7 +102,7 @@ def run_demo(recipe: Json) -> int:
             "lists them."
         )
         if console.is_terminal and sys.stdin.isatty():
-            print_demo_page_address(running.url, name, held)
+            print_demo_page_address(running.url, name, held_version)
             console.print(
                 f"Log in with the key in {data_dir / 'admin-key'}. Ctrl-C stops the service."
             )
@@ -111,17 +111,19 @@ def run_demo(recipe: Json) -> int:
             return 0
     console.print("To look at them in a browser, run make serve, and open its page:")
     print_demo_page_address(
-        f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}", name, held
+        f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}", name, held_version
     )
     return 0
 
 
-def print_demo_page_address(url: str, model: str, held: int | None) -> None:
+def print_demo_page_address(url: str, model: str, held_version: int | None) -> None:
     """Print the URL of the demo's page that a person should open first."""
     page = f"{url}/ui/models/{model}"
-    if held is not None:
-        page += f"/compare?a={held - 1}&b={held}"
-        console.print(f"\nThe images that version {held} forgot, beside the version before it:")
+    if held_version is not None:
+        page += f"/compare?a={held_version - 1}&b={held_version}"
+        console.print(
+            f"\nThe images that version {held_version} forgot, beside the version before it:"
+        )
     # On a line of its own and never wrapped, so that a terminal makes it a link.
     console.print(f"\n{page}\n", soft_wrap=True, markup=False)
 
@@ -148,8 +150,8 @@ def submit_and_follow_batches(client: Perennial, model: str, *, shows_held: bool
             try:
                 bars.show_job_until_ended(f"{last[0]} by fine-tuning", job)
             except GateHeld:
-                again = client.jobs.retry(job.id, recipe={})
-                bars.show_job_until_ended(f"{last[0]} again, by the model's recipe", again)
+                retried_job = client.jobs.retry(job.id, recipe={})
+                bars.show_job_until_ended(f"{last[0]} again, by the model's recipe", retried_job)
                 return job.job.version if job.job else None
     except JobEnded as ended:  # a held version would make later batches wait for a person
         raise SystemExit(str(ended)) from None

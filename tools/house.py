@@ -116,10 +116,10 @@ def _find_imported_modules(
         return
     base = _resolve_import_base(module, node)
     for alias in node.names:
-        whole = f"{base}.{alias.name}"
+        qualified_name = f"{base}.{alias.name}"
         yield from (
             name
-            for name in [whole if whole in modules_by_name else base]
+            for name in [qualified_name if qualified_name in modules_by_name else base]
             if name in modules_by_name
         )
 

@@ -1185,10 +1185,10 @@ def generate_heic_and_avif_test_pictures(colours: Pixels) -> Iterator[DecoderTes
 
     def encode_heic(*images: Image.Image, **options: Any) -> bytes:
         out = io.BytesIO()
-        made = pillow_heif.HeifFile()
+        heif_file = pillow_heif.HeifFile()
         for one in images:
-            made.add_from_pillow(one)
-        made.save(out, quality=95, **options)
+            heif_file.add_from_pillow(one)
+        heif_file.save(out, quality=95, **options)
         return out.getvalue()
 
     large = np.asarray(Image.fromarray(colours).resize((96, 64), Image.Resampling.BICUBIC))
@@ -1358,7 +1358,11 @@ def main() -> None:
         write_picture_to_zip("kinds.json", json.dumps(entries, indent=1).encode())
     # The other kinds have an oracle already, often libvips itself.
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
-    differs = {kind.name: by for kind in lossless if (by := describe_libvips_difference(kind))}
+    differs = {
+        kind.name: difference
+        for kind in lossless
+        if (difference := describe_libvips_difference(kind))
+    }
     print(
         f"libvips sees {len(lossless) - len(differs)} of {len(lossless)} lossless kinds alike, and "
         f"otherwise: {differs}"

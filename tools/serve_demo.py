@@ -128,10 +128,12 @@ def require_empty_or_demo_directory(data_dir: Path) -> None:
     if not data_dir.exists() or (data_dir / MARKER).exists():
         return
     # A start that was killed at once may have left the lock alone.
-    others = sorted(path.name for path in data_dir.iterdir() if path.name != data_folder_lock.NAME)
-    if others:
+    other_names = sorted(
+        path.name for path in data_dir.iterdir() if path.name != data_folder_lock.NAME
+    )
+    if other_names:
         raise CannotServeDemo(
-            f"{data_dir} is not a demo's directory: it holds {others[0]!r}. Only an empty folder, "
+            f"{data_dir} is not a demo's directory: it holds {other_names[0]!r}. Only an empty folder, "
             "or one in which a demo was begun, is used for it. Name another with --data-dir."
         )
 
@@ -284,19 +286,19 @@ def _print_and_open_demo_page(
 
 
 def _print_demo_page_addresses(page: str, model: types.Model) -> None:
-    held = next((one.version for one in model.attention if one.kind == "held"), None)
-    if held is None:
+    held_version = next((one.version for one in model.attention if one.kind == "held"), None)
+    if held_version is None:
         CONSOLE.print(f"Open {page}: the model as you left it.", soft_wrap=True)
         return
     production = model.aliases["production"]
     CONSOLE.print(
-        f"Open {page}: version {held} is held there because it forgot, and waits for your "
+        f"Open {page}: version {held_version} is held there because it forgot, and waits for your "
         "decision.",
         soft_wrap=True,
     )
     CONSOLE.print(
         f"The pictures that it gets wrong, and version {production} in production gets right: "
-        f"{page}/compare?a={production}&b={held}",
+        f"{page}/compare?a={production}&b={held_version}",
         soft_wrap=True,
     )
     CONSOLE.print(

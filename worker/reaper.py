@@ -49,7 +49,7 @@ class ExpiredJobRequeuer:
             sqlalchemy.exc.SQLAlchemyError: the database does not respond.
         """
         try:
-            begun = time.monotonic()
+            started_at = time.monotonic()
             # Leases are judged by this time, even if the database hangs between here and the
             # update.
             with self._db.read() as session:
@@ -61,7 +61,7 @@ class ExpiredJobRequeuer:
                     )
                     self._answered_at = now
             # A slow answer is an outage for others, too: their heartbeats waited as long.
-            slow_s = time.monotonic() - begun
+            slow_s = time.monotonic() - started_at
             if (
                 slow_s > self._slow_s or not 0 <= now - self._answered_at <= self._gap_s
             ):  # <0: a clock put back

@@ -146,16 +146,16 @@ class Authenticator:
                 self._known.pop(digest_of_all, None)
 
     async def _authenticate_with_cache(
-        self, given: str, look_up: Callable[[str], Awaitable[AuthenticatedCaller]], fresh: bool
+        self, credential: str, look_up: Callable[[str], Awaitable[AuthenticatedCaller]], fresh: bool
     ) -> Actor:
         # Headers were decoded as Latin-1, so every one of their characters can be encoded again.
-        digest_of_all = hashlib.sha256(given.encode("latin-1")).digest()
+        digest_of_all = hashlib.sha256(credential.encode("latin-1")).digest()
         cached = self._known.get(digest_of_all)
         now = time.monotonic()
         if cached is not None and cached[1] > now and not fresh:
             return cached[0]
         try:
-            actor, expires_at = await look_up(given)
+            actor, expires_at = await look_up(credential)
         # A fresh check may find a caller invalid who is still cached as valid.
         except NotAuthenticated:
             self._known.pop(digest_of_all, None)

@@ -235,14 +235,14 @@ class _GuardedApp:
         for name, value in pairs:
             if name not in self.query:
                 allowed = sorted(self.query)
-                meant = format_field_path_suggestion(name, allowed)
+                suggestion = format_field_path_suggestion(name, allowed)
                 raise Invalid(
-                    f"Unknown query parameter {name[:60]!r}; {meant}this call has: "
+                    f"Unknown query parameter {name[:60]!r}; {suggestion}this call has: "
                     f"{', '.join(allowed) or 'none'}.",
                     fields=[
                         {
                             "field": name[:60],
-                            "message": f"unknown query parameter; {meant}".rstrip("; "),
+                            "message": f"unknown query parameter; {suggestion}".rstrip("; "),
                         }
                     ],
                 )

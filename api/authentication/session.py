@@ -103,7 +103,9 @@ def refuse_cross_site_change(scope: Scope) -> None:
         raise InsufficientKeyScope("A page of another site cannot change anything here.")
 
 
-def require_secure_origin_and_set_cookie(request: Request, response: Response, made: str) -> None:
+def require_secure_origin_and_set_cookie(
+    request: Request, response: Response, session_token: str
+) -> None:
     """Set the session cookie in a response.
 
     Raises:
@@ -120,7 +122,7 @@ def require_secure_origin_and_set_cookie(request: Request, response: Response, m
     # A link from another site comes without a strict cookie; `api.pages.errors` repeats it.
     response.set_cookie(
         name,
-        made,
+        session_token,
         max_age=int(LIFE_S),
         path="/",
         secure=is_secure,

@@ -79,8 +79,8 @@ class FairRequestSlots:
         other_at = self._last_other if self._last[0] == owner else self._last[1]
         return self._shared if other_at > monotonic() - SHARED_S else self._alone
 
-    def _remove_waiting_request(self, owner: str, asked: "asyncio.Future[None]") -> None:
-        self._waiting[owner].remove(asked)
+    def _remove_waiting_request(self, owner: str, waiting_request: "asyncio.Future[None]") -> None:
+        self._waiting[owner].remove(waiting_request)
         if not self._waiting[owner]:
             del self._waiting[owner]
 

@@ -243,8 +243,8 @@ def _parse_audit_filter_time(text: str) -> float | None:
     return None if not text else parse_rfc3339(f"{text}T00:00:00Z" if len(text) == 10 else text)
 
 
-def _sum_bytes_of_all_kinds(of: ModelBytes) -> int:
-    return sum(cast(Mapping[str, int], of).values())
+def _sum_bytes_of_all_kinds(model_bytes: ModelBytes) -> int:
+    return sum(cast(Mapping[str, int], model_bytes).values())
 
 
 def _format_audited_change_data(data: dict[str, object]) -> list[tuple[str, str]]:

@@ -84,13 +84,17 @@ async def _store_and_adopt_classifier(
         service.settings,
         await to_thread.run_sync(service.load_use_case_resources),
     )
-    asked = _parse_uploaded_base_form(inputs)
-    wanted = await to_thread.run_sync(
-        resolve_requested_base_network, asked, file.size, service.catalogue, settings
+    upload_options = _parse_uploaded_base_form(inputs)
+    requested_network = await to_thread.run_sync(
+        resolve_requested_base_network, upload_options, file.size, service.catalogue, settings
     )
-    expected = await load_expected_base_tensor_shapes(wanted, settings, work, actor.owner_id)
-    classes = parse_base_class_names(asked, file, settings)
-    network = bases.ExpectedBaseNetwork(**vars(wanted), expected=expected, classes=classes)
+    expected = await load_expected_base_tensor_shapes(
+        requested_network, settings, work, actor.owner_id
+    )
+    classes = parse_base_class_names(upload_options, file, settings)
+    network = bases.ExpectedBaseNetwork(
+        **vars(requested_network), expected=expected, classes=classes
+    )
     limits = NewModelLimits(
         AdmissionLimits.from_settings(settings),
         pretrained.PretrainedWeightsPolicy.from_settings(settings),

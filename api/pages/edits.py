@@ -228,14 +228,16 @@ async def show_task_images_page(
     label = shown.label or None
     images, why = None, ""
     try:
-        found = await to_thread.run_sync(
+        dataset_reference = await to_thread.run_sync(
             task_images.find_task_split_dataset, db, actor, model_response["id"], n, shown.part
         )
 
         def list_images() -> Any:
-            with task_images.translate_deleted_image_errors(db, actor, model_response["id"], found):
+            with task_images.translate_deleted_image_errors(
+                db, actor, model_response["id"], dataset_reference
+            ):
                 return task_images.list_task_split_images(
-                    blobs, found, label=label, limit=IMAGES, cursor=shown.after
+                    blobs, dataset_reference, label=label, limit=IMAGES, cursor=shown.after
                 )
 
         images = await service.picture_work.run_work_in_turn(actor.owner_id, list_images)
@@ -336,21 +338,25 @@ async def handle_submit_edit_form(
     reason = forms.read_form_reason(inputs)
 
     def accept_edit() -> str:
-        found: ModelOut = models.read_model(service.db, service.catalogue(), actor, model)
+        model_response: ModelOut = models.read_model(service.db, service.catalogue(), actor, model)
         if not choice.has_all_choices:
             raise Invalid("Nothing is chosen to be changed.")
         shown = forms.parse_form_whole_number(inputs, "head")
         # Numbers of images may have changed since the plan was shown.
-        if found["line_head"] != shown:
+        if model_response["line_head"] != shown:
             raise WrongState(
-                f"The model goes on from version {found['line_head']} now; the plan was for "
+                f"The model goes on from version {model_response['line_head']} now; the plan was for "
                 f"version {shown}. Look at the plan again."
             )
         limits = NewJobLimits(
             service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
         )
-        asked = acceptance.EditRequest(found["id"], choice.build_edit_operations(), reason, shown)
-        edit, _ = acceptance.accept_edit(service.load_use_case_resources(), actor, asked, limits)
+        edit_request = acceptance.EditRequest(
+            model_response["id"], choice.build_edit_operations(), reason, shown
+        )
+        edit, _ = acceptance.accept_edit(
+            service.load_use_case_resources(), actor, edit_request, limits
+        )
         return edit["job"]
 
     job = await to_thread.run_sync(accept_edit)

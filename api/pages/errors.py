@@ -25,9 +25,9 @@ def is_page_request(scope: Scope) -> bool:
     return path == PREFIX or path.startswith(f"{PREFIX}/")
 
 
-def render_problem_page_or_redirect_to_login(scope: Scope, answer: Answer) -> Answer:
+def render_problem_page_or_redirect_to_login(scope: Scope, response: Answer) -> Answer:
     """Render an error as an HTML page; for 401, redirect to the login and back."""
-    status, headers, body = answer
+    status, headers, body = response
     # The other headers describe the JSON that the page replaces.
     kept_headers = {
         name: value for name, value in headers.items() if name in ("Retry-After", "Allow")
@@ -114,10 +114,10 @@ def _get_unchecked_referer_path(scope: Scope) -> str:
     parsed.
     """
     try:
-        sent = urlsplit(find_request_header(scope, b"referer") or "")
+        referer = urlsplit(find_request_header(scope, b"referer") or "")
     except ValueError:  # such as http://[
         return PREFIX
-    return f"{sent.path}?{sent.query}" if sent.query else sent.path
+    return f"{referer.path}?{referer.query}" if referer.query else referer.path
 
 
 def _redirect_to_login(scope: Scope) -> Answer:
@@ -126,8 +126,8 @@ def _redirect_to_login(scope: Scope) -> Answer:
     # A form's path may take POST alone, so the way back leads to the page that it was on.
     back = _get_unchecked_referer_path(scope) if is_sent else _format_request_path(scope)
     next_path = quote(get_safe_page_path(scope, back), safe="/")
-    place = f"{get_root_path(scope)}{LOGIN}?next={next_path}{'&sent=yes' if is_sent else ''}"
+    location = f"{get_root_path(scope)}{LOGIN}?next={next_path}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.
     if find_request_header(scope, b"hx-request"):
-        return 200, {"HX-Redirect": place}, b""
-    return 303, {"Location": place}, b""
+        return 200, {"HX-Redirect": location}, b""
+    return 303, {"Location": location}, b""

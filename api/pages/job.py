@@ -42,10 +42,10 @@ def show_job_page(
     """
     story = job_progress.read_job_page_data(db, actor, job)
     possible = _list_allowed_job_actions(story.job)
-    again = "retry" in possible and story.job["kind"] == "learn"
+    can_retry_learning = "retry" in possible and story.job["kind"] == "learn"
     suggestions = (
         recipe_preview.suggest_retry_recipes(db, catalogue(), actor, story.job["model"])
-        if again
+        if can_retry_learning
         else []
     )
     file = _find_export_download_url(story.job)
@@ -108,13 +108,15 @@ def _list_allowed_job_actions(job: JobOut) -> list[str]:
     """Return the actions that the table of transitions allows for a job now."""
     state = JobState(job["state"])
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
-    again = (state, JobAction.RETRY) in TRANSITIONS or job["outcome"] == "held"
+    can_retry = (state, JobAction.RETRY) in TRANSITIONS or job["outcome"] == "held"
     error = job["error"]
     # A rejected batch is retained for a retry only if it was held for its data.
     if state is JobState.REJECTED and (error is None or error["code"] != BatchHeldForFindings.code):
-        again = False
+        can_retry = False
     return (
-        [*possible, "retry"] if again and job["kind"] in ("learn", "fetch", "export") else possible
+        [*possible, "retry"]
+        if can_retry and job["kind"] in ("learn", "fetch", "export")
+        else possible
     )
 
 

@@ -51,12 +51,12 @@ async def handle_login_form(request: Request, db: Db) -> Response:
         # Older browsers do not send it; `read_values_of_own_page_form` has checked Origin, which they do send.
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise InsufficientKeyScope("Only the login page itself logs in.")
-        place = session.read_host_and_port(request.scope)
+        host_and_port = session.read_host_and_port(request.scope)
         session.require_secure_origin_and_set_cookie(
             request,
             response,
             await to_thread.run_sync(
-                sessions.begin_browser_session, db, inputs.get("key", ""), place
+                sessions.begin_browser_session, db, inputs.get("key", ""), host_and_port
             ),
         )
     except (NotAuthenticated, InsufficientKeyScope) as error:

@@ -89,10 +89,10 @@ def show_model_page(
         db, actor, jobs.JobFilter(model=model_response["id"]), limit=JOBS, cursor=None
     )["items"]
     waits = build_attention_items(model_response)
-    again = any(button.again for one in waits for button in one.buttons)
+    has_relearn_button = any(button.again for one in waits for button in one.buttons)
     suggestions = (
         recipe_preview.suggest_retry_recipes(db, catalogue(), actor, model_response["id"])
-        if again
+        if has_relearn_button
         else []
     )
     context: dict[str, object] = {
@@ -137,7 +137,7 @@ def _load_accuracy_template_variables(
     )
     # No version has this number.
     production = -1 if alias_version is None else alias_version
-    left = {
+    rolled_back_versions = {
         move.previous
         for move in history.moves
         if move.cause == "rollback" and move.previous is not None
@@ -160,7 +160,9 @@ def _load_accuracy_template_variables(
             None if current is None or current.number == 0 else current.gate
         ),
         "hurt": _compute_forgetting_rise_if_notable(by_number, production),
-        "heat": build_heat_map(model_metrics, production=production, left=left, first=first),
+        "heat": build_heat_map(
+            model_metrics, production=production, left=rolled_back_versions, first=first
+        ),
         "curves": build_accuracy_curves(model_metrics, history),
         "tree": lay_out_version_tree(history.versions, history.moves),
         "changes": class_changes.compare_class_accuracies_with_parent(

@@ -118,7 +118,7 @@ async def handle_predict_form(
     )
     question = PredictRequestTarget(actor, model_response["id"], version, task, TOP)
     try:
-        response, images, place = await predict_images_and_keep_slot(
+        response, images, slot = await predict_images_and_keep_slot(
             request, question, db, service.blobs, service.settings
         )
     except PerennialError as error:
@@ -127,7 +127,7 @@ async def handle_predict_form(
         predictions = await to_thread.run_sync(_build_shown_predictions, response, images.body)
     finally:
         # Until here, the place counts the photos, which are now copied into the page.
-        place.release_predict_slot()
+        slot.release_predict_slot()
     return _render_predict_form(request, replace(content, predictions=predictions, task=task))
 
 

@@ -154,14 +154,14 @@ async def handle_check_upload_request(
         *(batch_request, override, actor, upload, store),
         *(service.bell, service.catalogue, trials.asked),
     )
-    whole = await to_thread.run_sync(
+    complete_upload = await to_thread.run_sync(
         complete_uploads.require_complete_upload, db, actor, inputs.get("upload", "")
     )
     with upload.hold_upload_slot():
         async with join_upload_pieces_in_spool(
-            db, store, actor, whole, detect_upload_format, settings
+            db, store, actor, complete_upload, detect_upload_format, settings
         ) as file:
-            submission = await order.build_submission(file, None, whole)
+            submission = await order.build_submission(file, None, complete_upload)
             report = await to_thread.run_sync(submission.preview_submission)
     # The page shows the form's own warnings beside the recipe.
     report["warnings"] = [text for text in report["warnings"] if text not in form.warnings]
@@ -267,8 +267,10 @@ async def _check_or_submit_batch_file(
     if result.is_new:
         order.bell.notify_workers(result.job)
     # A held batch that is sent with another recipe is learned again, by a new job.
-    again = "?sent_again=true" if "repeats" in result.response and not result.is_new else ""
-    return RedirectResponse(f"{get_root_path(request.scope)}/ui/jobs/{result.job}{again}", 303)
+    query_suffix = "?sent_again=true" if "repeats" in result.response and not result.is_new else ""
+    return RedirectResponse(
+        f"{get_root_path(request.scope)}/ui/jobs/{result.job}{query_suffix}", 303
+    )
 
 
 def _is_relearning_requested(inputs: Mapping[str, str]) -> bool:

@@ -181,7 +181,7 @@ class PredictionBatcher:
             pixels,
         )
         try:
-            answered = await call
+            predictions = await call
         # One request may be at fault, so each is predicted by itself next.
         except PerennialError as error:
             for piece in pieces:
@@ -193,7 +193,7 @@ class PredictionBatcher:
         for piece in pieces:
             count = len(piece.remaining_images)
             piece.answered.append_predictions(
-                EncodedPredictions(answered.items[at : at + count], answered.engines)
+                EncodedPredictions(predictions.items[at : at + count], predictions.engines)
             )
             at += count
             # A turn may predict only the first images: the others wait for the next turn.

@@ -26,7 +26,7 @@ BoundOf = Callable[[bytes], int]
 
 async def read_predict_body_within_limits(
     receive: Receive,
-    place: PredictConcurrencySlot,
+    slot: PredictConcurrencySlot,
     max_bytes: int,
     declared: int | None,
     settings: Settings,
@@ -63,7 +63,7 @@ async def read_predict_body_within_limits(
         more = message.get("more_body", False)
         if len(body) + len(chunk) > max_bytes:
             raise BodyTooLarge(f"The body may have {max_bytes} bytes.")
-        place.reserve_request_bytes(len(chunk))
+        slot.reserve_request_bytes(len(chunk))
         body += chunk
         # Asked once: the first bytes decide the kind of the whole body.
         if get_body_limit is not None and (len(body) >= HEAD_BYTES or not more):

@@ -34,7 +34,7 @@ class PredictConcurrencyLimiter:
             TooManyRequests: the owner, or the key, has reached its limit.
             Unavailable: all places are taken.
         """
-        used, limit = self.requests[owner], self._settings.predict_owner_requests
+        owner_request_count, limit = self.requests[owner], self._settings.predict_owner_requests
         of_key, most_of_key = (
             0 if key is None else self.key_requests[key],
             _compute_key_share_of_owner_limit(limit),
@@ -45,9 +45,9 @@ class PredictConcurrencyLimiter:
                 "may: wait for an answer, or send several images in one request.",
                 retry_after_s=RETRY_S,
             )
-        if used >= limit:
+        if owner_request_count >= limit:
             raise TooManyRequests(
-                f"You have {used} predictions under way, as many as an owner may: wait for an "
+                f"You have {owner_request_count} predictions under way, as many as an owner may: wait for an "
                 "answer, or send several images in one request.",
                 retry_after_s=RETRY_S,
             )
@@ -63,7 +63,7 @@ class PredictConcurrencyLimiter:
         Unavailable.
         """
         # Check all limits before counting, so that a refusal leaves nothing counted.
-        used, limit = self.bytes[owner], self._settings.predict_owner_bytes
+        owner_bytes, limit = self.bytes[owner], self._settings.predict_owner_bytes
         of_key, most_of_key = (
             0 if key is None else self.key_bytes[key],
             _compute_key_share_of_owner_limit(limit),
@@ -75,9 +75,9 @@ class PredictConcurrencyLimiter:
                 f"smaller images.",
                 retry_after_s=RETRY_S,
             )
-        if used + count > limit:
+        if owner_bytes + count > limit:
             raise TooManyRequests(
-                f"Your predictions under way hold {used} bytes of images and answers, and an owner "
+                f"Your predictions under way hold {owner_bytes} bytes of images and answers, and an owner "
                 f"may have {limit}:"
                 " wait for an answer, or send smaller images.",
                 retry_after_s=RETRY_S,
@@ -144,11 +144,11 @@ def _compute_key_share_of_owner_limit(limit: int) -> int:
     return max(1, limit // 2)
 
 
-def _subtract_held_request_count(held: Counter[str], name: str, count: int) -> None:
-    held[name] -= count
+def _subtract_held_request_count(held_counts: Counter[str], name: str, count: int) -> None:
+    held_counts[name] -= count
     # A Counter keeps names whose count is 0.
-    if not held[name]:
-        del held[name]
+    if not held_counts[name]:
+        del held_counts[name]
 
 
 def _build_too_many_predictions_error() -> Unavailable:

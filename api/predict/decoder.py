@@ -74,11 +74,13 @@ class DecodedImages:
     spent_s: float = 0.0
     paused: bool = False
 
-    def is_decoding_turn_done(self, wanted: DecodeRequest) -> bool:
+    def is_decoding_turn_done(self, request: DecodeRequest) -> bool:
         """Return True if the decoder has no more images to decode in this turn."""
         if self.count is None:
             return False
-        return self.paused or len(self.images) >= min(wanted.max_images, self.count - wanted.begin)
+        return self.paused or len(self.images) >= min(
+            request.max_images, self.count - request.begin
+        )
 
 
 class ImageDecoder:
@@ -95,7 +97,7 @@ class ImageDecoder:
         """Process id of the image decoder, or None if none is running."""
         return None if self._process is None else self._process.pid
 
-    def decode_images(self, wanted: DecodeRequest) -> DecodedImages:
+    def decode_images(self, request: DecodeRequest) -> DecodedImages:
         """Decode at least one image of a predict request, and more within `predict_turn_s` seconds.
 
         Raises:
@@ -106,10 +108,10 @@ class ImageDecoder:
         """
         so_far = DecodedImages()
         died_at: int | None = None
-        while not so_far.is_decoding_turn_done(wanted):
+        while not so_far.is_decoding_turn_done(request):
             done_before = len(so_far.images)
             try:
-                self._decode_remaining_images(wanted, so_far)
+                self._decode_remaining_images(request, so_far)
             # Try each image twice: the first crash may have had another cause.
             except _DecoderProcessEnded:
                 if len(so_far.images) > done_before or died_at != len(so_far.images):
@@ -129,15 +131,15 @@ class ImageDecoder:
         self._closed = True
         self._end_decoder_process()
 
-    def _decode_remaining_images(self, wanted: DecodeRequest, so_far: DecodedImages) -> None:
+    def _decode_remaining_images(self, request: DecodeRequest, so_far: DecodedImages) -> None:
         """Have the decoder process decode the images that `so_far` lacks."""
         process = self._ensure_decoder_running()
         assert process.stdin is not None and process.stdout is not None
         try:
             write_framed_message(
-                process.stdin, json.dumps(self._build_decoder_header(wanted, so_far)).encode()
+                process.stdin, json.dumps(self._build_decoder_header(request, so_far)).encode()
             )
-            for data in wanted.body:
+            for data in request.body:
                 write_all_bytes_to_descriptor(process.stdin.fileno(), data)
             # The first message says that the process is ready: its start-up does not count as
             # decoding time.
@@ -145,7 +147,7 @@ class ImageDecoder:
             began = time.monotonic()
             try:
                 self._read_decoded_images_until_deadline(
-                    process, wanted, so_far, began + wanted.left_s - so_far.spent_s
+                    process, request, so_far, began + request.left_s - so_far.spent_s
                 )
             finally:
                 so_far.spent_s += time.monotonic() - began
@@ -156,7 +158,7 @@ class ImageDecoder:
     def _read_decoded_images_until_deadline(
         self,
         process: "subprocess.Popen[bytes]",
-        wanted: DecodeRequest,
+        request: DecodeRequest,
         so_far: DecodedImages,
         end: float,
     ) -> None:
@@ -168,10 +170,10 @@ class ImageDecoder:
                 f"The images cannot be used: {self.describe_decoding_timeout()}; send fewer or smaller ones."
             )
         so_far.count = _parse_decoder_image_count_message(
-            wanted, read_framed_message(process.stdout, _SAID_BYTES)
+            request, read_framed_message(process.stdout, _SAID_BYTES)
         )
-        pixels = 1 + wanted.size * wanted.size * wanted.channels
-        while not so_far.is_decoding_turn_done(wanted):
+        pixels = 1 + request.size * request.size * request.channels
+        while not so_far.is_decoding_turn_done(request):
             image_end = time.monotonic() + self._settings.predict_image_s
             if not _wait_until_pipe_readable(process.stdout, min(image_end, end)):
                 self._end_decoder_process()
@@ -204,17 +206,19 @@ class ImageDecoder:
             f"{self._settings.predict_decode_s:g} s"
         )
 
-    def _build_decoder_header(self, wanted: DecodeRequest, so_far: DecodedImages) -> dict[str, Any]:
+    def _build_decoder_header(
+        self, request: DecodeRequest, so_far: DecodedImages
+    ) -> dict[str, Any]:
         return {
-            "kind": wanted.kind,
-            "size": wanted.size,
-            "channels": wanted.channels,
-            "crop": wanted.crop,
-            "interpolation": wanted.interpolation,
-            "decoding": wanted.decoding,
-            "sizes": [len(data) for data in wanted.body],
-            "begin": wanted.begin + len(so_far.images),
-            "most": wanted.max_images - len(so_far.images),
+            "kind": request.kind,
+            "size": request.size,
+            "channels": request.channels,
+            "crop": request.crop,
+            "interpolation": request.interpolation,
+            "decoding": request.decoding,
+            "sizes": [len(data) for data in request.body],
+            "begin": request.begin + len(so_far.images),
+            "most": request.max_images - len(so_far.images),
             "turn_s": self._settings.predict_turn_s,
             "cpu_s": 2 * self._settings.predict_decode_s,
         }
@@ -249,7 +253,7 @@ class ImageDecoder:
             helper_process.kill_helper_process(process)
 
 
-def _parse_decoder_image_count_message(wanted: DecodeRequest, message: bytes) -> int:
+def _parse_decoder_image_count_message(request: DecodeRequest, message: bytes) -> int:
     """Parse the decoder's message with the number of images. Raises Invalid if the body has no
     list.
     """

@@ -62,16 +62,16 @@ def read_predict_body_kind(request: Request) -> PredictBodyTypeAndBoundary:
         return PredictBodyTypeAndBoundary("json")
     if _COMMON.get(media_type, media_type) in FILES:
         return PredictBodyTypeAndBoundary("file")
-    sent = repr(media_type[:60]) if media_type else "missing"
+    quoted_type = repr(media_type[:60]) if media_type else "missing"
     raise UnsupportedContentType(
-        f"Content-Type is {sent}. Send one image file as its body, with {', '.join(FILES[:-1])} or "
+        f"Content-Type is {quoted_type}. Send one image file as its body, with {', '.join(FILES[:-1])} or "
         f"{FILES[-1]}; several as {FORM}; or {instances.FORM} or nested arrays as {JSON}."
     )
 
 
 async def read_predict_request_images(
     request: Request,
-    place: PredictConcurrencySlot,
+    slot: PredictConcurrencySlot,
     kind: PredictBodyTypeAndBoundary,
     settings: Settings,
 ) -> PredictRequestImages:
@@ -82,7 +82,7 @@ async def read_predict_request_images(
         PerennialError: see `read_predict_body_within_limits`, `form.parse_form_files` and
             `instances.decode_base64_instances_in_place`.
     """
-    max_bytes = min(settings.predict_body_bytes, compute_held_bytes_limit(settings, place.key))
+    max_bytes = min(settings.predict_body_bytes, compute_held_bytes_limit(settings, slot.key))
     has_instances = False
 
     def detect_instances_and_get_limit(head: bytes) -> int:
@@ -91,7 +91,7 @@ async def read_predict_request_images(
         if has_instances:
             return max_bytes
         # Arrays take far more work than their size suggests, and web pages have image files.
-        if place.key is not None:
+        if slot.key is not None:
             raise Invalid(
                 f"A key of scope predict sends image files, as {instances.FORM}, not nested arrays."
             )
@@ -103,7 +103,7 @@ async def read_predict_request_images(
     is_json = kind.kind == "json"
     body = await read_predict_body_within_limits(
         request.receive,
-        place,
+        slot,
         max_bytes,
         declared,
         settings,
@@ -122,7 +122,7 @@ def _parse_body_images(body: bytearray, kind: PredictBodyTypeAndBoundary) -> Pre
     if kind.kind == "json":
         files = instances.decode_base64_instances_in_place(body, PREDICT_IMAGES)
         return PredictRequestImages("files", files, [None] * len(files))
-    sent = form.parse_form_files(body, kind.boundary, PREDICT_IMAGES)
+    form_files = form.parse_form_files(body, kind.boundary, PREDICT_IMAGES)
     return PredictRequestImages(
-        "files", [image.data for image in sent], [image.name for image in sent]
+        "files", [image.data for image in form_files], [image.name for image in form_files]
     )

@@ -32,7 +32,7 @@ def decode_base64_instances_in_place(body: bytearray, max_images: int) -> list[m
     Raises:
         Invalid: the body has another form, no or too many images, or invalid base64.
     """
-    whole = memoryview(body)
+    body_view = memoryview(body)
     images: list[memoryview] = []
     at = _expect_json_tokens(body, 0, "the body", b"{", b'"instances"', b":", b"[")
     while True:
@@ -46,7 +46,9 @@ def decode_base64_instances_in_place(body: bytearray, max_images: int) -> list[m
         if end < 0:
             raise _build_instances_error(name, "its text does not end")
         # The bytes overwrite their own text, which is longer: no second buffer is needed.
-        images.append(whole[begin : begin + _decode_base64_in_place(body, whole, begin, end, name)])
+        images.append(
+            body_view[begin : begin + _decode_base64_in_place(body, body_view, begin, end, name)]
+        )
         at = _expect_json_tokens(body, end + 1, name, b"}")
         at = _skip_white_space(body, at)
         if body[at : at + 1] != b",":
@@ -82,7 +84,7 @@ def _skip_white_space(body: bytearray, at: int) -> int:
 
 
 def _decode_base64_in_place(
-    body: bytearray, whole: memoryview, begin: int, end: int, name: str
+    body: bytearray, body_view: memoryview, begin: int, end: int, name: str
 ) -> int:
     """Decode a base64 text in place and return the number of decoded bytes. Raises Invalid."""
     if body[begin : begin + 5] == b"data:":
@@ -97,7 +99,7 @@ def _decode_base64_in_place(
         # Do not cut between a backslash and its slash.
         if is_escaped and stop < end and body[stop - 1 : stop] == b"\\":
             stop += 1
-        piece, begin = bytes(whole[begin:stop]), stop
+        piece, begin = bytes(body_view[begin:stop]), stop
         text = undecoded + (piece.replace(b"\\/", b"/") if is_escaped else piece)
         usable = len(text) if begin == end else len(text) // 4 * 4
         try:
@@ -111,7 +113,7 @@ def _decode_base64_in_place(
             ) from None
         undecoded = text[usable:]
         # Writing never overtakes reading: three bytes replace four characters.
-        whole[to : to + len(data)] = data
+        body_view[to : to + len(data)] = data
         to += len(data)
     return to - start
 

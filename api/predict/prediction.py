@@ -38,7 +38,7 @@ class PredictRequestTarget:
 
 async def predict_images_and_keep_slot(
     request: Request,
-    asked: PredictRequestTarget,
+    target: PredictRequestTarget,
     db: Database,
     blobs: Blobs,
     settings: Settings,
@@ -53,7 +53,7 @@ async def predict_images_and_keep_slot(
             `charge_further_predict_images`, `VersionPredictionSpec.fetch_parts_and_build`
             and `Predictor.predict_and_encode_response`.
     """
-    actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
+    actor, model, version, task = target.actor, target.model, target.version, target.task
     key = None if actor.bound is None else actor.key_id
     # The guard has accepted only the key's own model, by id or name.
     if actor.bound is not None:
@@ -63,13 +63,13 @@ async def predict_images_and_keep_slot(
     predictable_version = await to_thread.run_sync(
         versions.find_version, actor, model, version, task
     )
-    _require_top_k_within(asked.top_k, settings.predict_max_top_k)
+    _require_top_k_within(target.top_k, settings.predict_max_top_k)
     kind = read_predict_body_kind(request)
     predict_line: PredictConcurrencyLimiter = request.app.state.predict_line
     helper: PredictionHelperClient = request.app.state.predictor
-    place = predict_line.acquire_predict_slot(actor.owner_id, key)
+    slot = predict_line.acquire_predict_slot(actor.owner_id, key)
     try:
-        images = await read_predict_request_images(request, place, kind, settings)
+        images = await read_predict_request_images(request, slot, kind, settings)
         if key is not None:
             limits: PredictKeyLimiter = request.app.state.predict_limits
             await limits.charge_further_predict_images(
@@ -83,12 +83,12 @@ async def predict_images_and_keep_slot(
                 predictable_version,
                 blobs,
                 task,
-                asked.top_k,
+                target.top_k,
             )
             return (
                 await helper.predict_and_encode_response(actor.owner_id, question, images),
                 images,
-                place,
+                slot,
             )
         # Perhaps the version was deleted after its row was read: then it is not found now.
         except StoredObjectDamaged as error:
@@ -98,7 +98,7 @@ async def predict_images_and_keep_slot(
             ) from error
     # A cancelled request must return its place, too, or its owner would lack it for good.
     except BaseException:
-        place.release_predict_slot()
+        slot.release_predict_slot()
         raise
 
 

@@ -304,13 +304,13 @@ def _append_predictions_and_image_errors(
     items: list[bytes],
     engines: set[str],
     names: Sequence[str | None],
-    found: Sequence[bytes | str],
-    answered: EncodedPredictions,
+    images_or_errors: Sequence[bytes | str],
+    encoded_predictions: EncodedPredictions,
 ) -> None:
     """Append the results for some images: a prediction for each decoded one, an error for others."""
-    engines |= answered.engines
-    predictions = iter(answered.items)
-    for one in found:
+    engines |= encoded_predictions.engines
+    predictions = iter(encoded_predictions.items)
+    for one in images_or_errors:
         name = names[len(items)] if names else None
         items.append(
             _add_image_name_to_prediction_json(
@@ -365,9 +365,9 @@ def _select_files_for_decoding_turn(
     return piece
 
 
-def _add_image_name_to_prediction_json(name: str | None, answer: bytes) -> bytes:
+def _add_image_name_to_prediction_json(name: str | None, prediction_json: bytes) -> bytes:
     """Add the image's name to its prediction, which is a JSON object."""
-    return b'{"name": ' + json.dumps(name).encode() + b", " + answer[1:]
+    return b'{"name": ' + json.dumps(name).encode() + b", " + prediction_json[1:]
 
 
 def _encode_image_error(why: str) -> bytes:

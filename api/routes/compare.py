@@ -96,9 +96,14 @@ async def compare_images(
         compared_tasks.load_version_pair_to_compare, db, actor, model, flips.a, flips.b, flips.task
     )
 
-    def list_image_flips(left: ComparedVersionPair) -> ComparedImagePage:
+    def list_image_flips(remaining_pair: ComparedVersionPair) -> ComparedImagePage:
         return compare.list_compared_images_of_flip_kind(
-            blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
+            blobs,
+            remaining_pair,
+            kind=flips.kind,
+            label=flips.label,
+            limit=page.limit,
+            cursor=page.cursor,
         )
 
     def load_flipped_images() -> ComparedImagePage:

@@ -117,15 +117,15 @@ async def predict_labels(
     """
     del actor  # declared for the guard; the question holds it
     settings = service.settings
-    predictions, images, place = await predict_images_and_keep_slot(
+    predictions, images, slot = await predict_images_and_keep_slot(
         request, question, service.db, service.blobs, settings
     )
     # Free the images now: a slow client may delay the end of the response.
     del images
     try:
-        place.replace_request_bytes_by_response_bytes(len(predictions))
+        slot.replace_request_bytes_by_response_bytes(len(predictions))
         # From here on, the response owns the place.
-        return SlotHoldingJsonResponse(predictions, place, settings)
+        return SlotHoldingJsonResponse(predictions, slot, settings)
     except BaseException:
-        place.release_predict_slot()
+        slot.release_predict_slot()
         raise

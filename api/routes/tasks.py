@@ -253,10 +253,10 @@ async def _validate_or_submit_file(
     order: BatchSubmissionRequest,
     file: ReceivedUpload,
     repeat: idempotency.IdempotentRequestIdentity | None,
-    whole: CompleteUpload | None = None,
+    complete_upload: CompleteUpload | None = None,
 ) -> Response:
-    """Validate or submit a received batch file; `whole`: the resumable upload that it came from."""
-    batch_submission = await order.build_submission(file, repeat, whole)
+    """Validate or submit a received batch file; `complete_upload`: the resumable upload that it came from."""
+    batch_submission = await order.build_submission(file, repeat, complete_upload)
     # Each runs to its end in a thread: a client that disconnects now has submitted its batch.
     if order.request.validate == "only":
         return build_json_response(await to_thread.run_sync(batch_submission.preview_submission))
@@ -300,13 +300,13 @@ async def _check_or_submit_uploaded_batch(
         if repeat.earlier is not None:
             return repeat.get_stored_response_if_body_matches(request)
         await to_thread.run_sync(order.check_batch_room_and_read_former_names, None)
-        whole = await to_thread.run_sync(
+        complete_upload = await to_thread.run_sync(
             complete_uploads.require_complete_upload, db, actor, fields.upload
         )
         async with join_upload_pieces_in_spool(
-            db, order.store, actor, whole, detect_upload_format, settings
+            db, order.store, actor, complete_upload, detect_upload_format, settings
         ) as file:
-            response = await _validate_or_submit_file(order, file, request, whole)
+            response = await _validate_or_submit_file(order, file, request, complete_upload)
             repeat.is_done = True
             return response
 
@@ -342,12 +342,12 @@ def _choose_recipe_from_header_or_body(
 def _choose_trials_from_query_or_body(
     trials: TrialsRequest | None, body: FromUpload
 ) -> TrialsRequest | None:
-    asked = build_requested_trials(body.trials, body.choose, body.max_seconds)
-    if asked is None:
+    requested_trials = build_requested_trials(body.trials, body.choose, body.max_seconds)
+    if requested_trials is None:
         return trials
     if trials is not None:
         raise Invalid("Send trials in the query or in the body, not in both.")
-    return asked
+    return requested_trials
 
 
 def _notify_workers_and_build_accepted_response(

@@ -128,5 +128,5 @@ def resend_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, 
 
 
 def _build_delivery_accepted_response(delivery: DeliveryDetail) -> Response:
-    place = f"/v1/webhooks/{delivery['webhook']}/deliveries/{delivery['id']}"
-    return build_json_response(delivery, 202, {"Location": place, "Retry-After": "1"})
+    location = f"/v1/webhooks/{delivery['webhook']}/deliveries/{delivery['id']}"
+    return build_json_response(delivery, 202, {"Location": location, "Retry-After": "1"})

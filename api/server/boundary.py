@@ -130,9 +130,9 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
     )
 
 
-async def send_whole_response(answer: tuple[int, dict[str, str], bytes], send: Send) -> None:
+async def send_whole_response(response: tuple[int, dict[str, str], bytes], send: Send) -> None:
     """Send a status, headers and body as one response."""
-    status, headers, body = answer
+    status, headers, body = response
     raw = [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()]
     raw.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": raw})

@@ -63,8 +63,8 @@ class SlowReaderDetector:
         if self._at is None or progress >= self._waiting:
             self._left_s = self._idle_s
         else:
-            left = self._left_s + progress / self._min_rate - (now - self._at)
-            self._left_s = min(self._idle_s, left)
+            remaining_s = self._left_s + progress / self._min_rate - (now - self._at)
+            self._left_s = min(self._idle_s, remaining_s)
         self._at, self._waiting, self._taken = now, waiting, acknowledged
         return self._left_s <= 0
 

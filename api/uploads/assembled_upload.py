@@ -56,8 +56,8 @@ async def join_upload_pieces_in_spool(
 
 
 def _copy_upload_pieces(
-    db: Database, store: ObjectStorage, actor: Actor, whole: CompleteUpload, file: SpoolFile
+    db: Database, store: ObjectStorage, actor: Actor, upload: CompleteUpload, file: SpoolFile
 ) -> None:
-    for data in read_upload_bytes(db, store, actor, whole):
+    for data in read_upload_bytes(db, store, actor, upload):
         file.append_piece(memoryview(data))
     file.finish()

@@ -111,12 +111,12 @@ class BatchSubmissionRequest:
         self,
         file: ReceivedUpload,
         repeat: idempotency.IdempotentRequestIdentity | None,
-        whole: CompleteUpload | None = None,
+        complete_upload: CompleteUpload | None = None,
     ) -> BatchSubmission:
         """Inspect a received batch file and build its submission to the model.
 
         Args:
-            whole: the upload in pieces that the file comes from.
+            complete_upload: the upload in pieces that the file comes from.
 
         Raises:
             InvalidRecipe: the recipe is sent twice, or is invalid.
@@ -181,7 +181,7 @@ class BatchSubmissionRequest:
             batch,
             repeat,
             *bounds,
-            whole,
+            complete_upload,
         )
 
     def _choose_recipe_from_header_or_form(self, file: ReceivedUpload) -> RecipePatch | None:

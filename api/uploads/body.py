@@ -106,10 +106,10 @@ async def stream_body_to_writer(
     request: Request,
     writer: "DoubleBufferedWriter",
     length: int | None,
-    most: int,
+    max_bytes: int,
     settings: Settings,
 ) -> None:
-    """Stream a request body of at most `most` bytes to a writer.
+    """Stream a request body of at most `max_bytes` bytes to a writer.
 
     Raises:
         BodyTooLarge, BodyTruncated, BodyTimeout: the bytes before may still be finished.
@@ -124,8 +124,8 @@ async def stream_body_to_writer(
                     raise BodyTruncated("The connection was closed before the body was complete.")
                 chunk, more = message.get("body", b""), message.get("more_body", False)
                 size += len(chunk)
-                if size > most:
-                    raise BodyTooLarge(f"The body may have {most} bytes.")
+                if size > max_bytes:
+                    raise BodyTooLarge(f"The body may have {max_bytes} bytes.")
                 if chunk:
                     timer.reschedule(
                         None

@@ -99,9 +99,9 @@ class UploadFormParser:
             self._file.media_type = declared.decode("latin-1") if declared else None
         elif name not in self._allowed or name in self.values:
             allowed = ("file", *self._allowed)
-            meant = "" if name in allowed else format_field_path_suggestion(name, allowed)
+            suggestion = "" if name in allowed else format_field_path_suggestion(name, allowed)
             raise Invalid(
-                f"Unknown or repeated part {name[:60]!r}; {meant}there are: {', '.join(allowed)}.",
+                f"Unknown or repeated part {name[:60]!r}; {suggestion}there are: {', '.join(allowed)}.",
                 fields=[{"field": name[:60], "message": "unknown or repeated"}],
             )
         self._name = name

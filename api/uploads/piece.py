@@ -68,23 +68,23 @@ def refuse_piece_by_declared_length(
         BodyTooLarge: it would go beyond the end of the file.
         Invalid: it is short and not the last, or it claims to be the last and is not.
     """
-    left = writing.length - writing.offset
+    remaining_bytes = writing.length - writing.offset
     if head.length is None:
         return
-    if head.length > left:
+    if head.length > remaining_bytes:
         raise BodyTooLarge(
-            f"{left} of {writing.length} bytes of {writing.id} are lacking; this piece has "
+            f"{remaining_bytes} of {writing.length} bytes of {writing.id} are lacking; this piece has "
             f"{head.length}."
         )
-    if head.length < min(LEAST_BYTES, left):
+    if head.length < min(LEAST_BYTES, remaining_bytes):
         raise Invalid(
             f"This piece has {head.length} bytes: send {LEAST_BYTES} or more, or the last ones "
-            f"({left} from {writing.offset} on)."
+            f"({remaining_bytes} from {writing.offset} on)."
         )
-    if parse_upload_complete_header(request.headers) and head.length != left:
+    if parse_upload_complete_header(request.headers) and head.length != remaining_bytes:
         raise Invalid(
             f"Upload-Complete says that this is the last piece; it has {head.length} bytes, and "
-            f"{left} are lacking."
+            f"{remaining_bytes} are lacking."
         )
 
 
@@ -108,14 +108,14 @@ async def receive_whole_or_cut_piece_into_spool(
         DigestMismatch: it has another digest than announced.
         ChecksumMismatch: it has another checksum than announced.
     """
-    left = writing.length - writing.offset
-    with open_temporary_spool_file(settings, left) as file:
+    remaining_bytes = writing.length - writing.offset
+    with open_temporary_spool_file(settings, remaining_bytes) as file:
         writer = DoubleBufferedWriter(file)
         cut: PerennialError | None = None
         # For the rest of the request, too: `hold_upload_slot` limits an owner's uploads in progress.
         release_request_slot_before_wait()
         try:
-            await stream_body_to_writer(request, writer, head.length, left, settings)
+            await stream_body_to_writer(request, writer, head.length, remaining_bytes, settings)
         except (BodyTruncated, BodyTimeout) as error:
             if checksum is not None or head.digest is not None:
                 raise

@@ -100,7 +100,7 @@ class UploadIdempotency:
         return None
 
     def get_stored_response_if_body_matches(
-        self, whole: idempotency.IdempotentRequestIdentity | None
+        self, request_identity: idempotency.IdempotentRequestIdentity | None
     ) -> Response:
         """Return the stored response to a repeated request, whose body is compared with the first
         one.
@@ -108,8 +108,8 @@ class UploadIdempotency:
         Raises:
             IdempotencyMismatch: the earlier request was a different one.
         """
-        assert self.earlier is not None and whole is not None
-        if self.earlier.fingerprint != whole.fingerprint:
+        assert self.earlier is not None and request_identity is not None
+        if self.earlier.fingerprint != request_identity.fingerprint:
             raise idempotency.make_reused_idempotency_key_error()
         return _build_repeated_response(self.earlier)
 
@@ -131,8 +131,8 @@ class UploadIdempotency:
         """
         if self._request is None:
             return None
-        whole = idempotency.digest_request_for_idempotency(self._request.request, *parts)
-        return replace(self._request, fingerprint=whole, content_sha256=sha256)
+        fingerprint = idempotency.digest_request_for_idempotency(self._request.request, *parts)
+        return replace(self._request, fingerprint=fingerprint, content_sha256=sha256)
 
 
 def _build_repeated_response(earlier: idempotency.ReplayedResponse) -> Response:

@@ -43,7 +43,7 @@ class BaseUploadOptions:
 
 
 def parse_base_class_names(
-    asked: BaseUploadOptions, file: ReceivedUpload, settings: Settings
+    upload_options: BaseUploadOptions, file: ReceivedUpload, settings: Settings
 ) -> list[str] | None:
     """Parse the class names in a request to upload a base; None if it names none.
 
@@ -51,12 +51,12 @@ def parse_base_class_names(
         Invalid, LabelsInvalid: the list is in the query and in the form, or cannot be used.
     """
     field = file.fields.get("classes")
-    if field is not None and asked.classes is not None:
+    if field is not None and upload_options.classes is not None:
         raise Invalid(
             "Send classes in the query or as a field of the form, not both.",
             fields=[{"field": "classes", "message": "sent twice"}],
         )
-    text = asked.classes if field is None else field
+    text = upload_options.classes if field is None else field
     return None if text is None else parse_class_list(text, settings.max_classes)
 
 
@@ -70,7 +70,7 @@ class UploadedBaseArchitectureAndFormat:
 
 
 def resolve_requested_base_network(
-    asked: BaseUploadOptions,
+    upload_options: BaseUploadOptions,
     length: int | None,
     catalogue: Callable[[], RecipeCatalogue],
     settings: Settings,
@@ -83,7 +83,11 @@ def resolve_requested_base_network(
     """
     catalogue_value = catalogue()
     resolved, images = bases.parse_base_upload_architecture(
-        catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
+        catalogue_value,
+        upload_options.architecture,
+        upload_options.image_size,
+        upload_options.channels,
+        upload_options.config,
     )
     AdmissionLimits.from_settings(settings).check_network_size(
         catalogue_value, resolved, images.image

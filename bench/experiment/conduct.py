@@ -203,11 +203,14 @@ class RunProgressPrinter:
             self._seconds.setdefault(run.table_cells[0], []).append(record["seconds"])
 
     def _format_remaining_time(self) -> str:
-        known = {cell: statistics.fmean(found) for cell, found in self._seconds.items()}
-        if not known:
+        mean_seconds = {
+            cell: statistics.fmean(durations) for cell, durations in self._seconds.items()
+        }
+        if not mean_seconds:
             return f"{len(self._left)} left"
-        usual = statistics.fmean(known.values())
+        usual = statistics.fmean(mean_seconds.values())
         seconds = (
-            sum(known.get(run.table_cells[0], usual) for run in self._left.values()) / self._jobs
+            sum(mean_seconds.get(run.table_cells[0], usual) for run in self._left.values())
+            / self._jobs
         )
         return f"{len(self._left)} left, about {time.strftime('%H:%M:%S', time.gmtime(seconds))}"

@@ -126,16 +126,18 @@ class ExperimentDatasetCache:
             if images.path in BUNDLED
             else self._data / images.path
         )
-        found = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
-        if not found:
+        source_files = (
+            sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
+        )
+        if not source_files:
             raise PlanError(
                 f"{folder} does not exist or holds no files (path {images.path!r}, below --data)"
             )
-        idx = [p for p in found if "idx" in p.name]
-        zips = [p for p in found if p.suffix == ".zip"]
+        idx = [p for p in source_files if "idx" in p.name]
+        zips = [p for p in source_files if p.suffix == ".zip"]
         decode = {"decode": "idx"} if idx else {"size": images.size, "channels": images.channels}
         target = self._cache / _digest_json_value(
-            {"files": _list_data_file_digests(folder, idx or zips or found), **decode}
+            {"files": _list_data_file_digests(folder, idx or zips or source_files), **decode}
         )
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +149,9 @@ class ExperimentDatasetCache:
                         names = _convert_idx_files_to_dataset_files(idx, new)
                     else:
                         archives = zips or [
-                            _write_archive_of_files(folder, found, Path(scratch) / "packed.zip")
+                            _write_archive_of_files(
+                                folder, source_files, Path(scratch) / "packed.zip"
+                            )
                         ]
                         names = _convert_class_archives_to_dataset_files(
                             archives, images, Path(scratch), new
@@ -198,14 +202,14 @@ def read_idx_array(path: Path) -> npt.NDArray[Any]:
     kind = _IDX_TYPES[raw[2]]
     if len(raw) != 4 + 4 * raw[3] + int(shape.prod()) * kind.itemsize:
         raise ValueError(f"{path.name} is cut short: its header promises {tuple(shape.tolist())}")
-    found: npt.NDArray[Any] = np.frombuffer(raw, kind, offset=4 + 4 * raw[3])
-    return found.reshape(shape)
+    values: npt.NDArray[Any] = np.frombuffer(raw, kind, offset=4 + 4 * raw[3])
+    return values.reshape(shape)
 
 
-def _require_single_file(found: list[Path], part: str, what: str) -> Path:
-    if len(found) != 1:
-        raise ValueError(f"needs one idx file of {part} {what}, found {len(found)}")
-    return found[0]
+def _require_single_file(files: list[Path], part: str, what: str) -> Path:
+    if len(files) != 1:
+        raise ValueError(f"needs one idx file of {part} {what}, found {len(files)}")
+    return files[0]
 
 
 def _write_archive_of_files(folder: Path, files: list[Path], path: Path) -> Path:
@@ -238,10 +242,10 @@ def _convert_class_archives_to_dataset_files(
             blocks[part].append((pixels, labels + len(names)))
         names += done.class_list
     shape = (images.size, images.size, images.channels)
-    for part, found in blocks.items():
-        labels = np.concatenate([labels for _, labels in found])
+    for part, part_blocks in blocks.items():
+        labels = np.concatenate([labels for _, labels in part_blocks])
         write_image_dataset_file(
-            out / f"{part}.safetensors", labels, shape, (pixels for pixels, _ in found)
+            out / f"{part}.safetensors", labels, shape, (pixels for pixels, _ in part_blocks)
         )
     for number in range(len(archives)):
         shutil.rmtree(scratch / str(number))
@@ -262,10 +266,10 @@ def _select_share_of_rows(
     share.
     """
     shuffled = np.random.default_rng([order, len(rows)]).permutation(rows)
-    found = np.sort(np.array_split(shuffled, n)[i])
-    if not len(found):
+    share = np.sort(np.array_split(shuffled, n)[i])
+    if not len(share):
         raise PlanError(f"a class has {len(rows)} training images, too few for {n} splits")
-    return found
+    return share
 
 
 def _make_folder(folder: Path) -> Path:

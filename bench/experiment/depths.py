@@ -122,7 +122,7 @@ class NetworkDepthStudy:
 
         Significantly: the 95 % t-interval of the ACC difference, paired by repetition, excludes 0.
         """
-        found = []
+        reversals = []
         for a, b in combinations(range(len(self.methods)), 2):
             intervals = [
                 compute_mean_with_interval(
@@ -133,8 +133,8 @@ class NetworkDepthStudy:
             above = [depth for depth, limits in enumerate(intervals) if limits and limits[0] > 0]
             below = [depth for depth, limits in enumerate(intervals) if limits and limits[1] < 0]
             if above and below:
-                found.append((self.methods[a], self.methods[b], above, below))
-        return found
+                reversals.append((self.methods[a], self.methods[b], above, below))
+        return reversals
 
     def _compute_resampled_correlations(
         self, depth: int, coefficient: Coefficient, draws: npt.NDArray[np.int64]
@@ -147,9 +147,9 @@ class NetworkDepthStudy:
 
 def _average_defined(values: Array, axis: int = -1) -> Array:
     """Return the mean of the defined values; NaN if there is none."""
-    there = np.isfinite(values)
+    is_defined = np.isfinite(values)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(there, values, 0).sum(axis) / there.sum(axis))
+        return np.asarray(np.where(is_defined, values, 0).sum(axis) / is_defined.sum(axis))
 
 
 def describe_depth_findings(study: NetworkDepthStudy) -> list[str]:
@@ -198,7 +198,7 @@ def _format_depths(study: NetworkDepthStudy, depths: Sequence[int]) -> str:
 
 def _describe_update_norm_growth(study: NetworkDepthStudy) -> str:
     last = len(study.depths) - 1
-    whole = study.compute_update_norm_growth(0, last)
+    total_growth = study.compute_update_norm_growth(0, last)
     steps = {
         f"{study.depths[a]} to {study.depths[b]}": study.compute_update_norm_growth(a, b)
         for a, b in pairwise(range(last + 1))
@@ -207,36 +207,38 @@ def _describe_update_norm_growth(study: NetworkDepthStudy) -> str:
     less = sum(interval is not None and interval[1] < 0 for _, interval in steps.values())
     return (
         "**Updates are larger at the greatest depth than at the smallest: "
-        f"{_answer_whether_interval_is_positive(whole[1], 'smaller')}.** Growth of the mean update norm from depth "
-        f"{study.depths[0]} to {study.depths[-1]}: {format_statistic(whole)}. Surely larger in {more} and "
-        f"smaller in {less} of {len(steps)} "
-        "steps: "
+        f"{_answer_whether_interval_is_positive(total_growth[1], 'smaller')}.** Growth of the mean update norm "
+        f"from depth {study.depths[0]} to {study.depths[-1]}: {format_statistic(total_growth)}. "
+        f"Surely larger in {more} and smaller in {less} of {len(steps)} steps: "
         + "; ".join(f"{step}: {format_statistic(figure)}" for step, figure in steps.items())
     )
 
 
 def _describe_forgetting_norm_correlation(study: NetworkDepthStudy) -> str:
-    found = {"Pearson's r": compute_pearson_correlation, "Spearman's": compute_spearman_correlation}
-    answers, facts = [], []
-    for name, coefficient in found.items():
+    coefficients = {
+        "Pearson's r": compute_pearson_correlation,
+        "Spearman's": compute_spearman_correlation,
+    }
+    verdicts, facts = [], []
+    for name, coefficient in coefficients.items():
         first, last = (
             study.correlate_forgetting_with_update_norm(depth, coefficient) for depth in (0, -1)
         )
         growth = study.compute_correlation_growth_with_depth(coefficient)
-        answer = _answer_whether_interval_is_positive(growth[1], "more weakly")
+        verdict = _answer_whether_interval_is_positive(growth[1], "more weakly")
         # A negative correlation that rises is no closer tie.
         if last[1] and last[1][1] < 0:
-            answer = "no, it is negative there"
-        elif last[1] and last[1][0] <= 0 and answer == "yes":
-            answer = "not shown, it may be 0 there"
-        answers.append(f"by {name} {answer}")
+            verdict = "no, it is negative there"
+        elif last[1] and last[1][0] <= 0 and verdict == "yes":
+            verdict = "not shown, it may be 0 there"
+        verdicts.append(f"by {name} {verdict}")
         facts.append(
             f"{name} {format_statistic(first)} → {format_statistic(last)}, difference {format_statistic(growth)}"
         )
     return (
         "**Forgetting correlates more strongly with update size at the greatest depth than at the "
         "smallest: "
-        f"{'; '.join(answers)}.** {'; '.join(facts)}."
+        f"{'; '.join(verdicts)}.** {'; '.join(facts)}."
     )
 
 

@@ -29,30 +29,30 @@ def draw_experiment_figures(
 ) -> list[Path]:
     """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    figure_paths = []
     for section in dict.fromkeys(o.table_cell_key[:3] for o in outcomes):
-        found = [o for o in outcomes if o.table_cell_key[:3] == section]
+        section_outcomes = [o for o in outcomes if o.table_cell_key[:3] == section]
         data, scenario, readout = section
         title = f"{data}, {scenario} scenario, {readout}-incremental"
         figures = {
-            "matrices": _draw_accuracy_matrices(found),
-            "tasks": _draw_accuracy_over_tasks(found),
+            "matrices": _draw_accuracy_matrices(section_outcomes),
+            "tasks": _draw_accuracy_over_tasks(section_outcomes),
         }
-        study = NetworkDepthStudy(found)
+        study = NetworkDepthStudy(section_outcomes)
         if study.methods:
             figures["forgetting"] = _draw_forgetting_against_update_norm(
-                study, list(dict.fromkeys(o.run.method for o in found))
+                study, list(dict.fromkeys(o.run.method for o in section_outcomes))
             )
         if study.has_several_depths and len(study.methods) > 1:
             figures["ranks"] = _draw_ranking_agreement(study)
-        if any(o.source for o in found):
-            figures["source"] = _draw_new_against_base_class_accuracy(found)
+        if any(o.source for o in section_outcomes):
+            figures["source"] = _draw_new_against_base_class_accuracy(section_outcomes)
         for name, figure in figures.items():
             figure.suptitle(f"{title}\n{figure.get_suptitle()}", fontsize=9)
             path = folder / f"{data}-{scenario}-{readout}-{name}.png"
             figure.savefig(path, dpi=DPI)
-            made.append(path)
-    return made
+            figure_paths.append(path)
+    return figure_paths
 
 
 def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[Any]]:
@@ -68,9 +68,9 @@ def _draw_accuracy_matrices(outcomes: Sequence[RunOutcomeUnderProtocol]) -> Figu
     figure.suptitle("accuracy after task i (row) on task j (column)")
     for axis in axes.flat:
         axis.set_axis_off()
-    for cell, found in cells.items():
+    for cell, cell_outcomes in cells.items():
         axis = axes[depths.index(cell[4]), methods.index(cell[3])]
-        mean = np.mean(np.array([o.matrix for o in found], float), axis=0)
+        mean = np.mean(np.array([o.matrix for o in cell_outcomes], float), axis=0)
         axis.set_axis_on()
         axis.imshow(mean, vmin=0, vmax=1, cmap="viridis")
         axis.set_title(f"{cell[3]}, depth {cell[4]}", fontsize=8)
@@ -92,9 +92,9 @@ def _draw_accuracy_over_tasks(outcomes: Sequence[RunOutcomeUnderProtocol]) -> Fi
     depths = sorted({cell[4] for cell in cells})
     figure, axes = _create_panels(1, len(depths))
     figure.suptitle("accuracy on all tasks so far")
-    for cell, found in cells.items():
+    for cell, cell_outcomes in cells.items():
         axis = axes[0, depths.index(cell[4])]
-        curves = np.array([o.by_stage for o in found], float)
+        curves = np.array([o.by_stage for o in cell_outcomes], float)
         stages = np.arange(1, curves.shape[1] + 1)
         colour = f"C{methods.index(cell[3])}"
         axis.plot(stages, curves.mean(0), marker=".", color=colour)
@@ -124,7 +124,7 @@ def _draw_forgetting_against_update_norm(
         for m, method in enumerate(study.methods):
             colour = f"C{methods.index(method)}"
             axis.plot(study.moved[:, i, m], study.forgetting[:, i, m], ".", color=colour)
-        found = {
+        correlations = {
             "r": study.correlate_forgetting_with_update_norm(
                 i, statistics.compute_pearson_correlation
             ),
@@ -134,7 +134,7 @@ def _draw_forgetting_against_update_norm(
         }
         notes = [
             f"depth {depth}, n {study.count_measured_runs(i)}",
-            *(f"{name} {format_statistic(figure)}" for name, figure in found.items()),
+            *(f"{name} {format_statistic(figure)}" for name, figure in correlations.items()),
         ]
         _set_title_and_axis_labels(axis, "\n".join(notes), "update norm", "forgetting")
     _add_method_legend(figure, methods, study.methods)
@@ -164,14 +164,14 @@ def _draw_new_against_base_class_accuracy(outcomes: Sequence[RunOutcomeUnderProt
     figure, axes = _create_panels(1, 1)
     figure.suptitle("new classes against old")
     cells = {
-        cell: found
-        for cell, found in group_outcomes_by_table_cell(outcomes).items()
-        if list_defined_outcome_figures(found, "source")
+        cell: cell_outcomes
+        for cell, cell_outcomes in group_outcomes_by_table_cell(outcomes).items()
+        if list_defined_outcome_figures(cell_outcomes, "source")
     }
-    for number, found in enumerate(cells.values()):
+    for number, cell_outcomes in enumerate(cells.values()):
         axes[0, 0].plot(
-            list_defined_outcome_figures(found, "acc"),
-            list_defined_outcome_figures(found, "source"),
+            list_defined_outcome_figures(cell_outcomes, "acc"),
+            list_defined_outcome_figures(cell_outcomes, "source"),
             ".",
             color=f"C{number}",
         )

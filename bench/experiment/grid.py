@@ -125,8 +125,8 @@ class ExperimentRun:
     @property
     def log_name(self) -> str:
         """Name of a run in the log."""
-        place = f"depth {self.depth} order {self.order} seed {self.seed}"
-        return f"{self.data} {self.scenario} {self.method} {place}"
+        variant = f"depth {self.depth} order {self.order} seed {self.seed}"
+        return f"{self.data} {self.scenario} {self.method} {variant}"
 
 
 def expand_plan_to_runs(
@@ -184,10 +184,10 @@ def expand_plan_to_runs(
                     "base": base.result_inputs_digest if base else None,
                 }
                 if isinstance(base, NamedPackagedBase):
-                    known = packaged_base.load_packaged_base_normalisation(
+                    normalisation = packaged_base.load_packaged_base_normalisation(
                         files.get_image_shape(data)["channels"], base.packaged
                     )
-                    config["normalise"] = known.to_json()
+                    config["normalise"] = normalisation.to_json()
                 if scenario == "data":
                     stages = _build_data_incremental_task_stages(
                         data, files, tasks, order, joint=bool(method.joint)
@@ -262,7 +262,7 @@ def _resolve_recipe_or_fail(
     patch: Patch, scenario: str, architecture: dict[str, Any], where: str
 ) -> Recipe:
     try:
-        found = resolve_recipe(
+        resolved_recipe = resolve_recipe(
             _get_cached_recipe_catalogue(),
             scenario,
             patch,
@@ -271,7 +271,7 @@ def _resolve_recipe_or_fail(
     except InvalidRecipe as error:
         first = error.fields[0]
         raise PlanError(f"{where}: {first['field']}: {first['message']}") from None
-    return Recipe.model_validate(found.recipe)
+    return Recipe.model_validate(resolved_recipe.recipe)
 
 
 @cache

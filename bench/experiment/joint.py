@@ -48,9 +48,11 @@ class JointHeadsMethod(FinetuneMethod):
             number = {name: i for i, names in enumerate(self.hyper.groups) for name in names}
             group = tensor([number[name] for name in ctx.network.classes], device=ctx.device)
             ctx.cache["group"] = group
-        others = group[batch.y][:, None] != group
+        other_task_mask = group[batch.y][:, None] != group
         return {
-            "task": functional.cross_entropy(logits.masked_fill(others, -float("inf")), batch.y)
+            "task": functional.cross_entropy(
+                logits.masked_fill(other_task_mask, -float("inf")), batch.y
+            )
         }
 
 

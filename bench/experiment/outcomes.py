@@ -137,11 +137,11 @@ def _build_outcome(
         if row["test"] == "source"
     ]
     if readout == "data":
-        best, own = (
+        best, final_accuracy = (
             joint.compute_primary_accuracy(joint.last) if joint else None,
             stages.compute_primary_accuracy(last),
         )
-        gap = [None if best is None or own is None else best - own]
+        gap = [None if best is None or final_accuracy is None else best - final_accuracy]
         joint = None
     else:
         gap = stages.compute_gap_to_joint(joint.list_accuracies_by_stage()) if joint else []

@@ -60,8 +60,8 @@ class PlannedImages(StrictPlanModel):
     @model_validator(mode="after")
     def _check_classes_are_ranges(self) -> Self:
         for part in [] if self.classes is None else self.classes.split(","):
-            found = _RANGE.fullmatch(part.strip())
-            if found is None or int(found[2] or found[1]) < int(found[1]):
+            match = _RANGE.fullmatch(part.strip())
+            if match is None or int(match[2] or match[1]) < int(match[1]):
                 raise ValueError(f'classes: {part!r} is not a number or a range: write "0-4,7"')
         return self
 
@@ -241,24 +241,24 @@ class ExperimentPlan(StrictPlanModel):
         return self
 
     def _check_base_fits_data_sets(self, method: PlannedMethod) -> None:
-        found = [base for base in self.bases if base.name == method.base]
-        if not found:
+        matching_bases = [base for base in self.bases if base.name == method.base]
+        if not matching_bases:
             raise ValueError(
                 f"methods: {method.name} names the base {method.base!r}, which is not in bases"
             )
-        if found[0].images is None:
+        if matching_bases[0].images is None:
             return
         for data in self.data:
             for name in ("normalise", "size", "channels", "pad"):
-                if getattr(data, name) != getattr(found[0].images, name):
+                if getattr(data, name) != getattr(matching_bases[0].images, name):
                     raise ValueError(
                         f"data: {data.name} and the base {method.base} differ in {name}"
                     )
 
     def get_method_architecture(self, method: PlannedMethod) -> dict[str, Any]:
         """Return the network architecture that a method trains: that of its base, else the plan's."""
-        found = [base.architecture for base in self.bases if base.name == method.base]
-        return found[0] if found else self.architecture or {}
+        base_architectures = [base.architecture for base in self.bases if base.name == method.base]
+        return base_architectures[0] if base_architectures else self.architecture or {}
 
 
 def read_plan_file(path: Path) -> ExperimentPlan:

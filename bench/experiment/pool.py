@@ -53,7 +53,7 @@ def run_work_in_children(todo: Iterable[ChildProcessWork], at_once: int) -> None
         gc.unfreeze()
 
 
-def _fork_child_for_work(work: ChildProcessWork, others: list[int]) -> tuple[int, int]:
+def _fork_child_for_work(work: ChildProcessWork, other_control_fds: list[int]) -> tuple[int, int]:
     """Fork a child process that does the work; return its process id and its control pipe."""
     read, write = os.pipe()
     sys.stdout.flush()
@@ -65,7 +65,7 @@ def _fork_child_for_work(work: ChildProcessWork, others: list[int]) -> tuple[int
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-        for fd in (write, *others):
+        for fd in (write, *other_control_fds):
             os.close(fd)
         work.do(read)
         status = 0

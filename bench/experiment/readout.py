@@ -59,16 +59,18 @@ def evaluate_by_protocol(
         logits = _compute_in_batches(
             data, inputs, lambda x, head=head: method.predict_logits(network, x, head)
         )
-        wanted = data.convert_labels_to_targets(network.list_classes(head))
-        own = wanted.unique()
+        targets = data.convert_labels_to_targets(network.list_classes(head))
+        task_classes = targets.unique()
         for protocol in protocols:
             within = protocol == "task" and head is None
-            answers = own[logits[:, own].argmax(1)] if within else logits.argmax(1)
+            predictions = (
+                task_classes[logits[:, task_classes].argmax(1)] if within else logits.argmax(1)
+            )
             rows.append(
                 {
                     "readout": protocol,
                     "test": test.number,
-                    **_count_correct_images(data, answers == wanted),
+                    **_count_correct_images(data, predictions == targets),
                 }
             )
     return rows
@@ -92,10 +94,10 @@ def count_correct_on_base_test_images(
     return _count_correct_images(data, logits.argmax(1) == data.labels)
 
 
-def _compute_in_batches(data: Dataset, inputs: InputNormaliser, answer: Any) -> Tensor:
+def _compute_in_batches(data: Dataset, inputs: InputNormaliser, compute_logits: Any) -> Tensor:
     def iterate_batch_results() -> Iterator[Tensor]:
         for images in data.images.split(BATCH):
-            yield answer(inputs(images)).float().cpu()
+            yield compute_logits(inputs(images)).float().cpu()
 
     return torch.cat(list(iterate_batch_results()))
 

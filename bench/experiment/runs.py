@@ -65,19 +65,19 @@ class ExperimentResultStore:
         for name in ("runs", "bases", "unfinished"):
             (out / name).mkdir(parents=True, exist_ok=True)
 
-    def remove_unwanted_runs(self, wanted: Container[str]) -> None:
+    def remove_unwanted_runs(self, planned_keys: Container[str]) -> None:
         """Remove the files of unfinished runs that the plan no longer has."""
-        for left in (self.out / "unfinished").iterdir():
-            if left.name not in wanted:
-                shutil.rmtree(left)
+        for run_folder in (self.out / "unfinished").iterdir():
+            if run_folder.name not in planned_keys:
+                shutil.rmtree(run_folder)
 
     def read_run_record(self, key: str) -> dict[str, Any] | None:
         """Return the stored record of a run, or None."""
         try:
-            found: dict[str, Any] = json.loads((self.out / "runs" / f"{key}.json").read_text())
+            run_record: dict[str, Any] = json.loads((self.out / "runs" / f"{key}.json").read_text())
         except FileNotFoundError:
             return None
-        return found
+        return run_record
 
     def is_run_finished(self, key: str) -> bool:
         """Return True if a run has a result: it succeeded, or failed in a way that would repeat."""
@@ -229,7 +229,7 @@ def run_job_and_evaluate(
 
     def evaluate_network(network: Network, method: Method, inputs: InputNormaliser) -> None:
         nonlocal seconds
-        begun = clock()
+        started_at = clock()
         rows.extend(evaluate_by_protocol(network, method, inputs, tests, protocols))
         if old is not None:
             rows.append(
@@ -239,7 +239,7 @@ def run_job_and_evaluate(
                     **count_correct_on_base_test_images(network, inputs, old),
                 }
             )
-        seconds = clock() - begun
+        seconds = clock() - started_at
 
     out = Path(spec["out"])
     stage = ResumableJobState(out, clock)

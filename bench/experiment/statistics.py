@@ -94,11 +94,11 @@ def bootstrap_statistic_interval(
     value = float(statistic(np.arange(n)[None])[0]) if n else math.nan
     if n < 2 or math.isnan(value):
         return (None if math.isnan(value) else value), None
-    found = statistic(np.random.default_rng(seed).integers(n, size=(RESAMPLES, n)))
-    found = found[np.isfinite(found)]
-    if len(found) <= RESAMPLES / 2:
+    resampled_values = statistic(np.random.default_rng(seed).integers(n, size=(RESAMPLES, n)))
+    resampled_values = resampled_values[np.isfinite(resampled_values)]
+    if len(resampled_values) <= RESAMPLES / 2:
         return value, None
-    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(resampled_values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return value, (float(low), float(high))
 
 
@@ -109,5 +109,7 @@ def _mask_unpaired_values(x: Array, y: Array) -> tuple[Array, Array, npt.NDArray
     return np.where(both, x, 0), np.where(both, y, 0), both
 
 
-def _has_varying_values(x: Array, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.where(there, x, -np.inf).max(-1) > np.where(there, x, np.inf).min(-1))
+def _has_varying_values(x: Array, present_mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    return np.asarray(
+        np.where(present_mask, x, -np.inf).max(-1) > np.where(present_mask, x, np.inf).min(-1)
+    )

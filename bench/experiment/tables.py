@@ -100,14 +100,14 @@ def render_experiment_summary(
     cells: dict[Cell, list[RunOutcomeUnderProtocol]] = {
         cell: [] for run in runs for cell in run.table_cells
     }
-    for cell, found in group_outcomes_by_table_cell(outcomes).items():
-        cells[cell] = found
+    for cell, cell_outcomes in group_outcomes_by_table_cell(outcomes).items():
+        cells[cell] = cell_outcomes
     references = [run.method for run in runs if run.reference and not run.joint]
     reference = references[0] if references else None
     for section in dict.fromkeys(cell[:3] for cell in cells):
         data, scenario, readout = section
         lines += [f"## {data}, {scenario} scenario, {READOUTS[readout]}", ""]
-        rows = {cell: found for cell, found in cells.items() if cell[:3] == section}
+        rows = {cell: cell_outcomes for cell, cell_outcomes in cells.items() if cell[:3] == section}
         lines += _render_results_table(rows, failed, reference)
         study = NetworkDepthStudy([o for o in outcomes if o.table_cell_key[:3] == section])
         lines += (
@@ -128,12 +128,12 @@ def render_experiment_summary(
 
 
 def _render_environments(outcomes: Sequence[RunOutcomeUnderProtocol]) -> list[str]:
-    found = {
+    environments = {
         _describe_environment(stage["environment"])
         for o in outcomes
         for stage in o.record["stages"]
     }
-    return sorted(found)
+    return sorted(environments)
 
 
 def _describe_environment(environment: dict[str, Any]) -> str:
@@ -170,12 +170,19 @@ def _render_results_table(
     against = [f"ACC − {reference}, paired %"] if reference else []
     head = ["method", "depth", "moving", "n", "failed", *(HEADINGS[f] for f in shown), *against]
     rows = []
-    for cell, found in cells.items():
-        row = [cell[3], str(cell[4]), _format_trained_parameters(found), str(len(found))]
+    for cell, cell_outcomes in cells.items():
+        row = [
+            cell[3],
+            str(cell[4]),
+            _format_trained_parameters(cell_outcomes),
+            str(len(cell_outcomes)),
+        ]
         row.append(str(sum(cell in run.table_cells for run, _ in failed)))
         row += [
             _format_mean(
-                list_defined_outcome_figures(found, f), f in PERCENT, interval=f in WITH_INTERVAL
+                list_defined_outcome_figures(cell_outcomes, f),
+                f in PERCENT,
+                interval=f in WITH_INTERVAL,
             )
             for f in shown
         ]
@@ -183,7 +190,7 @@ def _render_results_table(
             twin = {o.order_and_seed: o for o in cells.get((*cell[:3], reference, cell[4]), [])}
             pairs = [
                 (o.figures["acc"], twin[o.order_and_seed].figures["acc"])
-                for o in found
+                for o in cell_outcomes
                 if o.order_and_seed in twin
             ]
             gains = [a - b for a, b in pairs if a is not None and b is not None]
@@ -198,8 +205,8 @@ def _list_metrics_with_values(cells: Mapping[Cell, Sequence[RunOutcomeUnderProto
         figure
         for figure in HEADINGS
         if any(
-            list_defined_outcome_figures(found, figure)
-            for cell, found in cells.items()
+            list_defined_outcome_figures(cell_outcomes, figure)
+            for cell, cell_outcomes in cells.items()
             if (figure, cell[2]) != ("last", "task")
         )
     ]
@@ -217,23 +224,23 @@ def _render_column_legend(cells: Mapping[Cell, Sequence[RunOutcomeUnderProtocol]
     ]
 
 
-def _format_trained_parameters(found: Sequence[RunOutcomeUnderProtocol]) -> str:
+def _format_trained_parameters(outcomes: Sequence[RunOutcomeUnderProtocol]) -> str:
     """Format the number of trained parameters at the last task, and its share of all parameters."""
-    if not found:
+    if not outcomes:
         return "–"
-    last = found[0].record["stages"][-1]
+    last = outcomes[0].record["stages"][-1]
     return f"{last['trainable']:,} ({100 * last['trainable'] / last['parameters']:.1f} %)"
 
 
-def _format_mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
-    if not found:
+def _format_mean(values: Sequence[float], percent: bool, *, interval: bool) -> str:
+    if not values:
         return "–"
     factor = 100 if percent else 1
     deviation, limits = (
-        statistics.compute_standard_deviation(found),
-        statistics.compute_t_interval(found),
+        statistics.compute_standard_deviation(values),
+        statistics.compute_t_interval(values),
     )
-    text = f"{factor * stdlib.fmean(found):.2f}"
+    text = f"{factor * stdlib.fmean(values):.2f}"
     text += f" ± {factor * deviation:.2f}" if deviation is not None else ""
     if interval and limits:
         text += f" [{factor * limits[0]:.2f}, {factor * limits[1]:.2f}]"
@@ -244,20 +251,21 @@ def format_method_ranking(
     methods: Mapping[str, Sequence[RunOutcomeUnderProtocol]], figure: str
 ) -> str:
     """Rank methods by mean, with ">" for a significant difference to the next and "≥" otherwise."""
-    known = {
-        name: {o.order_and_seed: o.figures[figure] for o in found}
-        for name, found in methods.items()
+    figures_by_method = {
+        name: {o.order_and_seed: o.figures[figure] for o in method_results}
+        for name, method_results in methods.items()
     }
     means = {
-        name: stdlib.fmean(found)
+        name: stdlib.fmean(method_results)
         for name in methods
-        if (found := list_defined_outcome_figures(methods[name], figure))
+        if (method_results := list_defined_outcome_figures(methods[name], figure))
     }
     names = sorted(means, key=lambda name: -means[name])
     text = names[0] if names else "–"
     for above, below in pairwise(names):
         pairs = [
-            (value, known[below].get(repetition)) for repetition, value in known[above].items()
+            (value, figures_by_method[below].get(repetition))
+            for repetition, value in figures_by_method[above].items()
         ]
         limits = statistics.compute_t_interval(
             [a - b for a, b in pairs if a is not None and b is not None]
@@ -269,21 +277,21 @@ def format_method_ranking(
 def _render_method_rankings(cells: Mapping[Cell, Sequence[RunOutcomeUnderProtocol]]) -> list[str]:
     """Render the rankings of methods that start from the same base."""
     groups: dict[str, dict[str, list[RunOutcomeUnderProtocol]]] = {}
-    for outcome in (o for found in cells.values() for o in found):
+    for outcome in (o for outcomes in cells.values() for o in outcomes):
         base = outcome.run.base.name if outcome.run.base else ""
         groups.setdefault(base, {}).setdefault(outcome.run.method, []).append(outcome)
     lines = []
     for base, methods in groups.items():
         for figure in ("acc", "source"):
-            found = {
+            outcomes = {
                 name: one
                 for name, one in methods.items()
                 if list_defined_outcome_figures(one, figure)
             }
-            if len(found) > 1:
+            if len(outcomes) > 1:
                 start = f"From {base}, by" if base else "By"
                 lines.append(
-                    f"- {start} {HEADINGS[figure].removesuffix(' %')}: {format_method_ranking(found, figure)}"
+                    f"- {start} {HEADINGS[figure].removesuffix(' %')}: {format_method_ranking(outcomes, figure)}"
                 )
     return [*lines, "", SIGNS, ""] if lines else []
 
@@ -316,12 +324,12 @@ def _render_depth_study(
     lines += [*_render_markdown_table(head, rows), ""]
     ranks = []
     for depth in study.depths:
-        found = {
+        outcomes_by_method = {
             cell[3]: one
             for cell, one in cells.items()
             if cell[4] == depth and cell[3] in study.methods
         }
-        ranks.append([str(depth), format_method_ranking(found, "acc")])
+        ranks.append([str(depth), format_method_ranking(outcomes_by_method, "acc")])
     lines += [*_render_markdown_table(["depth", "methods by ACC"], ranks), "", SIGNS]
     pairs = [
         [f"{study.depths[a]}, {study.depths[b]}", format_statistic(figure)]
@@ -350,11 +358,11 @@ def _render_published_comparison(
         (value.scenario, value.method): value for value in plan.published.values
     }
     rows, gaps = [], []
-    for (data, scenario, readout, method, depth), found in cells.items():
+    for (data, scenario, readout, method, depth), cell_outcomes in cells.items():
         value = theirs.get((scenario, method))
         if value is None or readout != scenario:
             continue
-        ours = list_defined_outcome_figures(found, "acc")
+        ours = list_defined_outcome_figures(cell_outcomes, "acc")
         row = [
             data,
             method,
@@ -372,12 +380,12 @@ def _render_published_comparison(
             plain = list_defined_outcome_figures(
                 cells.get((data, scenario, readout, reference, depth), []), "acc"
             )
-            known = theirs.get((scenario, reference))
+            reference_value = theirs.get((scenario, reference))
             gains = [
                 f"{100 * (stdlib.fmean(ours) - stdlib.fmean(plain)):+.2f}"
                 if ours and plain
                 else "–",
-                f"{value.mean - known.mean:+.2f}" if known else "–",
+                f"{value.mean - reference_value.mean:+.2f}" if reference_value else "–",
             ]
             row.append("" if method == reference else " / ".join(gains))
         rows.append(row)

@@ -54,8 +54,8 @@ class ResumableJobState:
         self.snapshot: str | None = None
         self._before = 0.0
         if self._file.exists():
-            left = json.loads(self._file.read_text())
-            self.snapshot, self._before = left["snapshot"], left["seconds"]
+            saved_state = json.loads(self._file.read_text())
+            self.snapshot, self._before = saved_state["snapshot"], saved_state["seconds"]
         self._clock = clock
         self._begun = clock()
 
@@ -92,11 +92,11 @@ class PeriodicSnapshotControl:
 
     def take_control_request(self) -> JobControlRequest | None:
         """Return the other control's request; else request a snapshot if one is due."""
-        asked = self._other.take_control_request()
-        if asked is None:
+        request = self._other.take_control_request()
+        if request is None:
             self._last = time.monotonic()
             return JobControlRequest.SNAPSHOT
-        return asked
+        return request
 
 
 def write_json_atomically(path: Path, content: Any) -> None:

@@ -190,8 +190,12 @@ def _format_measurement(value: JsonValue) -> str:
 
 def _escape_cell_text(text: str) -> str:
     """Escape text for a cell or list item in Markdown."""
-    line = " ".join(text.replace("|", "\\|").split())
-    return line if len(line) <= CELL_CHARACTERS else f"{line[:CELL_CHARACTERS]}…"
+    escaped_text = " ".join(text.replace("|", "\\|").split())
+    return (
+        escaped_text
+        if len(escaped_text) <= CELL_CHARACTERS
+        else f"{escaped_text[:CELL_CHARACTERS]}…"
+    )
 
 
 if __name__ == "__main__":

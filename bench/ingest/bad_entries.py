@@ -101,21 +101,21 @@ def _print_archive_reading_time(
         BatchReadingSettings(BatchReadingOptions(max_bad=max_bad)),
     )
     start, cpu = time.perf_counter(), time.process_time()
-    said = f"{bad:.0%} bad, max_bad={max_bad:g}: "
+    case_label = f"{bad:.0%} bad, max_bad={max_bad:g}: "
     try:
-        found = summarise_archive_and_digest_content(archive, "zip", limits, reading)
+        archive_summary = summarise_archive_and_digest_content(archive, "zip", limits, reading)
         checked, checked_cpu = time.perf_counter() - start, time.process_time() - cpu
         options = IngestOptions(32, 3, limits, reading=reading, processes=processes)
-        made = decode_archive_to_datasets(archive, "zip", out, options)
+        batch = decode_archive_to_datasets(archive, "zip", out, options)
     except PerennialError as error:
-        print(f"{said}refused in {time.perf_counter() - start:.1f} s: {error.detail}")
+        print(f"{case_label}refused in {time.perf_counter() - start:.1f} s: {error.detail}")
         return
     seconds = time.perf_counter() - start - checked
-    report = made.report
+    report = batch.report
     print(
-        f"{said}{made.n_train + made.n_held_out:,} images in {len(made.classes)} classes, "
+        f"{case_label}{batch.n_train + batch.n_held_out:,} images in {len(batch.classes)} classes, "
         f"{report['bad_entries_count']:,} entries left out ({len(report['bad_entries'])} listed, "
-        f"{found.bad_entries_count:,} at the check)"
+        f"{archive_summary.bad_entries_count:,} at the check)"
     )
     print(f"    first: {report['bad_entries'][0]['where']}: {report['bad_entries'][0]['reason']}")
     print(

@@ -76,10 +76,13 @@ def main() -> None:
         "bursts of one scene, one label each": draw_burst_photos(),
         "good and scratched parts": draw_industrial_part_photos(),
     }.items():
-        found = find_label_contradictions_in_batch(
+        burst_contradictions = find_label_contradictions_in_batch(
             build_stored_fingerprints(*data), data[0].__getitem__
         )
-        print(f"{name}: {len(data[0])} images, {found.equal.count} equal, {found.near.count} near")
+        print(
+            f"{name}: {len(data[0])} images, {burst_contradictions.equal.count} equal, "
+            f"{burst_contradictions.near.count} near"
+        )
     print_contradiction_check_costs(sets["CIFAR-100"])
 
 
@@ -97,13 +100,13 @@ def count_found_contradictions(
     both = build_stored_fingerprints(
         np.concatenate([images, copies]), np.concatenate([labels, wrong])
     )
-    own, theirs = (
+    copy_fingerprints, theirs = (
         build_stored_fingerprints(copies, wrong),
         build_stored_fingerprints(images, labels),
     )
     is_exact = change is return_image_unchanged
-    found = []
-    for mine, traces, first in ((both, None, len(images)), (own, theirs, 0)):
+    counts = []
+    for mine, traces, first in ((both, None, len(images)), (copy_fingerprints, theirs, 0)):
         pixels, numbers = contradictions._get_digests_and_labels(mine)
         if is_exact:
             before, their_numbers = (
@@ -116,16 +119,16 @@ def count_found_contradictions(
                     before, their_numbers, pixels[first:], numbers[first:]
                 )
             )
-            found.append(len({row for _, row in pairs}))
+            counts.append(len({row for _, row in pairs}))
         else:
-            others = (
+            earlier_hashes_and_labels = (
                 (None, None) if traces is None else (traces.all_perceptual_hashes, traces.labels)
             )
             pairs = near_duplicates.find_near_duplicates_with_other_label(
-                mine.all_perceptual_hashes, numbers, *others
+                mine.all_perceptual_hashes, numbers, *earlier_hashes_and_labels
             )
-            found.append(len({row for _, row in pairs if row >= first}))
-    return found[0], found[1]
+            counts.append(len({row for _, row in pairs if row >= first}))
+    return counts[0], counts[1]
 
 
 def print_contradiction_check_costs(data: Data) -> None:
@@ -139,15 +142,15 @@ def print_contradiction_check_costs(data: Data) -> None:
 
     def run_and_record_cpu_seconds(name: str, do: Callable[[], object]) -> object:
         start = time.process_time()
-        found = do()
+        result = do()
         steps[name] = time.process_time() - start
-        return found
+        return result
 
     run_and_record_cpu_seconds("hashes", lambda: near_duplicates.hash_images_perceptually(images))
     run_and_record_cpu_seconds("digests", lambda: digest_pixels_of_each_image(images))
-    own = build_stored_fingerprints(images, labels)
+    fingerprints = build_stored_fingerprints(images, labels)
     run_and_record_cpu_seconds(
-        "within", lambda: find_label_contradictions_in_batch(own, lambda row: images[row])
+        "within", lambda: find_label_contradictions_in_batch(fingerprints, lambda row: images[row])
     )
     with tempfile.TemporaryDirectory() as folder:
         paths = list(write_noisy_image_fingerprints(Path(folder), images))
@@ -155,7 +158,7 @@ def print_contradiction_check_costs(data: Data) -> None:
         def find_contradictions_with_tasks() -> None:
             tasks = [(number, read_image_fingerprints(path)) for number, path in enumerate(paths)]
             add_label_contradictions_with_earlier_tasks(
-                LabelContradictions(), own, tasks, lambda row: images[row]
+                LabelContradictions(), fingerprints, tasks, lambda row: images[row]
             )
 
         run_and_record_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_with_tasks)
@@ -167,8 +170,12 @@ def write_noisy_image_fingerprints(folder: Path, images: Images) -> Iterator[Pat
     """Write and yield image fingerprints of `TASKS` earlier tasks with noisy images."""
     random = np.random.default_rng(1)
     for number in range(TASKS):
-        some = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
-        noisy = (some + random.integers(-60, 60, some.shape)).clip(0, 255).astype(np.uint8)
+        task_images = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
+        noisy = (
+            (task_images + random.integers(-60, 60, task_images.shape))
+            .clip(0, 255)
+            .astype(np.uint8)
+        )
         path = folder / str(number)
         write_image_fingerprints(
             path, build_stored_fingerprints(noisy, random.integers(0, 100, OF_TASK))
@@ -241,15 +248,15 @@ def draw_industrial_part_photos() -> Data:
 
 def draw_smooth_scenes(random: np.random.Generator, count: int) -> list[Images]:
     """Draw smooth random pictures of 64 pixels."""
-    found = []
+    scenes = []
     for _ in range(count):
         coarse = random.integers(0, 256, (6, 6, 3), dtype=np.uint8)
-        found.append(
+        scenes.append(
             np.asarray(
                 Image.fromarray(coarse).resize((64, 64), Image.Resampling.BICUBIC), np.float64
             )
         )
-    return found
+    return scenes
 
 
 def encode_png(image: Images) -> bytes:
@@ -274,8 +281,8 @@ def read_cifar_images(folder: Path) -> Data:
                 if part == "train" and len(rest) == 2 and rest[1]:
                     images.append(archive.read(name))
                     labels.append(names.setdefault(rest[0], len(names)))
-    some = np.random.default_rng(0).permutation(len(images))[:IMAGES]
-    return np.stack([decode_png(images[row]) for row in some]), np.array(labels)[some]
+    rows = np.random.default_rng(0).permutation(len(images))[:IMAGES]
+    return np.stack([decode_png(images[row]) for row in rows]), np.array(labels)[rows]
 
 
 def read_mnist_images(folder: Path) -> Data:
@@ -288,8 +295,8 @@ def read_mnist_images(folder: Path) -> Data:
 
 def read_digit_images() -> Data:
     """Return all digits of scikit-learn, 8 pixels a side."""
-    found = load_digits()
-    return (found.images * 15).astype(np.uint8)[..., None], found.target.astype(np.int64)
+    digits = load_digits()
+    return (digits.images * 15).astype(np.uint8)[..., None], digits.target.astype(np.int64)
 
 
 if __name__ == "__main__":

@@ -41,13 +41,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        _write_random_image_dataset(path / "train.safetensors", asked.images, asked.size)
+        _write_random_image_dataset(path / "train.safetensors", args.images, args.size)
         seconds, heads = {}, {}
         for kind in ("computed", "cached"):
-            seconds[kind] = _measure_training_seconds(path, kind, asked)
+            seconds[kind] = _measure_training_seconds(path, kind, args)
             heads[kind] = load_tensors(path / kind / "result" / "parts" / "head.safetensors")[
                 "head.weight"
             ]
@@ -67,18 +67,18 @@ def _write_random_image_dataset(path: Path, count: int, size: int) -> None:
     save_file({"images": images, "labels": torch.arange(count) % len(CLASSES)}, path)
 
 
-def _measure_training_seconds(folder: Path, kind: str, asked: argparse.Namespace) -> float:
+def _measure_training_seconds(folder: Path, kind: str, args: argparse.Namespace) -> float:
     """Measure the seconds of the training phase of one job."""
     patch = {
         "preset": "linear-probe",
         "features": kind,
         "augment": "none",
-        "epochs": asked.epochs,
+        "epochs": args.epochs,
         "optimizer": {"lr": 0.01},
     }
     model = {
-        "architecture": {"name": asked.network},
-        "image": {"size": asked.size, "channels": 3},
+        "architecture": {"name": args.network},
+        "image": {"size": args.size, "channels": 3},
         "scenario": "class",
     }
     manifest = {"init": {"kind": "random", "seed": 0}, "classes": [], "heads": [], **model}
@@ -100,7 +100,7 @@ def _measure_training_seconds(folder: Path, kind: str, asked: argparse.Namespace
         "base": base,
         "snapshot": None,
         "out": str(folder / kind),
-        "threads": asked.threads,
+        "threads": args.threads,
         "device": "cpu",
     }
     (folder / kind).mkdir()

@@ -149,12 +149,14 @@ def main() -> None:
 
 def list_cost_cases(names: list[str]) -> Iterator[MethodCostCase]:
     """Yield the methods and networks to measure, with the fine-tuning runs they are compared with."""
-    wanted = [_build_method_cost_case(name) for name in names if name != "finetune"] or [
+    requested_cases = [_build_method_cost_case(name) for name in names if name != "finetune"] or [
         _build_method_cost_case("finetune")
     ]
-    for network, scenario in dict.fromkeys((json.dumps(c.network), c.scenario) for c in wanted):
+    for network, scenario in dict.fromkeys(
+        (json.dumps(c.network), c.scenario) for c in requested_cases
+    ):
         yield MethodCostCase("finetune", "finetune", json.loads(network), scenario)
-    for case in wanted:
+    for case in requested_cases:
         if case.method != "finetune":
             yield case
         if case.method == "gem":
@@ -188,20 +190,30 @@ class MethodCostBench:
         """Learn the first task of a case, so that the measured second task has a parent version."""
         result = self._run_task_job(case, 1, epochs=1)
         facts = json.loads((result / "result.json").read_text())
-        kept = ("classes", "heads", "network", "method", "normalise")
+        manifest_keys = ("classes", "heads", "network", "method", "normalise")
         parts = [
             {"name": part["name"], "type": part["type"], "path": str(result / part["file"])}
             for part in facts["parts"]
         ]
-        held = image_packs.restore_method_state(
+        replay_buffer = image_packs.restore_method_state(
             [LocalVersionPartFile.from_json(part) for part in parts]
         ).get("buffer")
-        if held is not None and case.past > 1:  # with its images, as before there were packs
+        if (
+            replay_buffer is not None and case.past > 1
+        ):  # with its images, as before there were packs
             parts = [part for part in parts if part["type"] != "buffer" or part["name"] == "buffer"]
-            copies = {name: t.repeat(case.past, *[1] * (t.dim() - 1)) for name, t in held.items()}
-            copies["tasks"] = torch.arange(1, case.past + 1).repeat_interleave(len(held["tasks"]))
+            copies = {
+                name: t.repeat(case.past, *[1] * (t.dim() - 1)) for name, t in replay_buffer.items()
+            }
+            copies["tasks"] = torch.arange(1, case.past + 1).repeat_interleave(
+                len(replay_buffer["tasks"])
+            )
             save_tensors(copies, result / "parts" / "buffer.safetensors")
-        case.parent = {"version": 1, "manifest": {key: facts[key] for key in kept}, "parts": parts}
+        case.parent = {
+            "version": 1,
+            "manifest": {key: facts[key] for key in manifest_keys},
+            "parts": parts,
+        }
         case.stored = sum(Path(p["path"]).stat().st_size for p in parts if p["type"] in TYPES)
 
     def measure_step_seconds(self, case: MethodCostCase) -> list[float]:
@@ -303,8 +315,10 @@ class StepTimeRecorder:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._ends.append(time.perf_counter())
-        taken = len(self._ends) - WARM
-        return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
+        measured_steps = len(self._ends) - WARM
+        return measured_steps >= STEPS or (
+            measured_steps >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS
+        )
 
     def take_control_request(self) -> JobControlRequest:
         """Request that the training job stops."""
@@ -414,16 +428,16 @@ def print_cost_table(cases: list[MethodCostCase], batch: int) -> None:
         ).recipe["method"]
         number, formula = format_expected_cost(case.method, hyper, batch, case.past + 1)
         step, plain_step = statistics.median(case.steps), statistics.median(plain.steps)
-        whole = f"{'':8} {'':6} {'':6}"
+        update_columns = f"{'':8} {'':6} {'':6}"
         if case.updates:
             update, plain_update = statistics.median(case.updates), statistics.median(plain.updates)
             goal = f"≤ {GOALS[case.label]}" if case.label in GOALS else ""
-            whole = f"{update:8.1f} {update / plain_update:6.2f} {goal:>6}"
+            update_columns = f"{update:8.1f} {update / plain_update:6.2f} {goal:>6}"
         rise = max(0, case.peak - plain.peak)
         memory = "   ".join(f"{bytes_ / 2**20:8.1f}" for bytes_ in (case.held, rise, case.stored))
         print(
             f"{case.label:14} {case.network['name']:9} {step * 1e3:8.1f} {step / plain_step:6.2f} "
-            f"{number:>6}  {formula:24} {whole}   {memory}",
+            f"{number:>6}  {formula:24} {update_columns}   {memory}",
             flush=True,
         )
 

@@ -85,16 +85,16 @@ class LinearisationCostSubject:
         layers = list_layers_owning_parameters(
             backbone, [name for name, _ in backbone.named_parameters()]
         )
-        found = CurvatureEstimator(
+        estimator = CurvatureEstimator(
             backbone, self.network.compute_frozen_logits, dict.fromkeys(layers, kind)
         )
-        found.add_examples(
+        estimator.add_examples(
             self.x,
             lambda outputs: draw_rademacher_cotangents(
                 outputs, 1, torch.Generator().manual_seed(0)
             ),
         )
-        return found
+        return estimator
 
 
 def main() -> None:
@@ -160,7 +160,7 @@ def render_dlcft_operations_table(subject: LinearisationCostSubject) -> list[str
 def render_backward_pass_memory_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of the memory that a training step keeps for its backward pass."""
     network = subject.network
-    found = {
+    saved_bytes = {
         "plain": count_bytes_saved_by_autograd(
             subject, subject.compute_plain_logits, subject.weights
         ),
@@ -171,7 +171,7 @@ def render_backward_pass_memory_table(subject: LinearisationCostSubject) -> list
     }
     return [
         "kept for the backward pass, MB: "
-        + ", ".join(f"{k} {v / 1e6:.1f}" for k, v in found.items())
+        + ", ".join(f"{k} {v / 1e6:.1f}" for k, v in saved_bytes.items())
     ]
 
 
@@ -181,30 +181,30 @@ def count_bytes_saved_by_autograd(
     moving: list[torch.nn.Parameter],
 ) -> int:
     """Return the bytes of activations that autograd saves for the backward pass."""
-    own = {p.untyped_storage().data_ptr() for p in subject.network.parameters()}
-    seen: dict[int, int] = {}
-    held: list[Tensor] = []  # so that no storage is freed and its address given to another
+    parameter_addresses = {p.untyped_storage().data_ptr() for p in subject.network.parameters()}
+    bytes_by_address: dict[int, int] = {}
+    saved_tensors: list[Tensor] = []  # so that no storage is freed and its address given to another
 
     def record_saved_tensor(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            seen[storage.data_ptr()] = storage.nbytes()
-            held.append(tensor)
+        if storage.data_ptr() not in parameter_addresses:
+            bytes_by_address[storage.data_ptr()] = storage.nbytes()
+            saved_tensors.append(tensor)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(record_saved_tensor, lambda tensor: tensor):
         subject.run_forward_and_backward_pass(logits, moving)
-    return sum(seen.values())
+    return sum(bytes_by_address.values())
 
 
 def render_version_size_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of the bytes that versions store: frozen backbone once, the rest per version."""
     blocks = {kind: subject.estimate_curvature(kind) for kind in KINDS}
-    found = {
+    stored_bytes = {
         "base, once": _sum_tensor_bytes(subject.weights),
         "displacement": _sum_tensor_bytes(subject.psi),
     }
-    found |= {
+    stored_bytes |= {
         f"curvature, {kind}": sum(b.nbytes for b in e.build_curvature_blocks().values())
         for kind, e in blocks.items()
     }
@@ -213,8 +213,10 @@ def render_version_size_table(subject: LinearisationCostSubject) -> list[str]:
             share * max(max(t.nbytes for t in e.to_tensors().values()) for e in blocks.values())
         )
         packed = sum(b.nbytes for b in blocks["tkfac"].build_curvature_blocks(limit).values())
-        found[f"tkfac with max_factor_bytes {limit}"] = packed
-    return ["MB stored: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in found.items())]
+        stored_bytes[f"tkfac with max_factor_bytes {limit}"] = packed
+    return [
+        "MB stored: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in stored_bytes.items())
+    ]
 
 
 def _sum_tensor_bytes(tensors: Sequence[Tensor]) -> int:
@@ -254,7 +256,7 @@ def render_pass_seconds_table(subject: LinearisationCostSubject, rounds: int) ->
                 spent = measure_device_work_seconds(work, subject.device)
             if lap:  # the first one warms up
                 took[way].append(spent)
-    middle = {way: statistics.median(seen) for way, seen in took.items()}
+    middle = {way: statistics.median(seconds) for way, seconds in took.items()}
     forward, step = middle["forward"], middle["step"]
     lines = [
         f"seconds     forward {forward * 1e3:.1f} ms, linearised ratio "

@@ -126,9 +126,11 @@ class DneTrainingStep:
     ) -> None:
         logits = self.network.logits(features).float()
         assert self.network.auxiliary is not None
-        own = self.network.auxiliary(newest).float()
+        auxiliary_logits = self.network.auxiliary(newest).float()
         student = logits[:, : teacher.shape[1]].log_softmax(1)
-        loss = functional.cross_entropy(logits, self.y) + functional.cross_entropy(own, self.y * 0)
+        loss = functional.cross_entropy(logits, self.y) + functional.cross_entropy(
+            auxiliary_logits, self.y * 0
+        )
         loss = loss + functional.kl_div(student, teacher.float().softmax(1), reduction="batchmean")
         for parameter in self.network.parameters():
             parameter.grad = None
@@ -159,9 +161,9 @@ def main() -> None:
             sources += expert.heads
             shard = sum(p.nbytes for p in expert.parameters())
             head = sum(p.nbytes for p in classifiers[version - 1].parameters())
-            wanted = 4 * count_dne_expert_parameters(expert.heads, sources)
+            formula_bytes = 4 * count_dne_expert_parameters(expert.heads, sources)
             print(
-                f"  {version}: expert {shard:,} (formula {wanted:,}), classifier {head:,}; "
+                f"  {version}: expert {shard:,} (formula {formula_bytes:,}), classifier {head:,}; "
                 f"a ResNet-18 {rival:,}: {rival / (shard + head):.1f} times"
             )
         move_network_to_device(network, device)
@@ -194,9 +196,9 @@ def main() -> None:
 def _make_all_and_newest_predictors(  # type: ignore[no-untyped-def]
     network: DneNetwork, classifiers: list[FeatureBlocksClassifier], x: Tensor
 ):
-    def predict_with_classifiers(known: list[FeatureBlocksClassifier]) -> None:
+    def predict_with_classifiers(chosen_classifiers: list[FeatureBlocksClassifier]) -> None:
         with torch.inference_mode(), use_training_precision(x.device):
-            network.compute_logits_of_several_versions(x, known)
+            network.compute_logits_of_several_versions(x, chosen_classifiers)
 
     return lambda: predict_with_classifiers(classifiers), lambda: predict_with_classifiers(
         classifiers[-1:]
@@ -206,11 +208,11 @@ def _make_all_and_newest_predictors(  # type: ignore[no-untyped-def]
 def _print_alternating_seconds(title: str, kinds, rounds: int, device: torch.device) -> None:  # type: ignore[no-untyped-def]
     seconds: list[list[float]] = [[], []]
     for at in range(rounds + 1):
-        for kind, found in zip(kinds, seconds, strict=True):
+        for kind, kind_seconds in zip(kinds, seconds, strict=True):
             took = measure_device_work_seconds(kind, device)
             if at:
-                found.append(took)
-    first, second = (statistics.median(found) for found in seconds)
+                kind_seconds.append(took)
+    first, second = (statistics.median(kind_seconds) for kind_seconds in seconds)
     print(f"  {title}: {1000 * first:.0f} ms by {1000 * second:.0f} ms = {first / second:.2f}")
 
 

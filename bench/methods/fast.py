@@ -235,13 +235,13 @@ def _join_archives_into_task(
     classes: list[str] = []
     joined: dict[str, list[tuple[Any, Any]]] = {"train": [], "held_out": []}
     for each in ingested:
-        for part, found in joined.items():
+        for part, pairs in joined.items():
             images, labels = memory_map_image_dataset(getattr(each, part))
-            found.append((images, labels + len(classes)))
+            pairs.append((images, labels + len(classes)))
         classes += each.class_list
     paths = {}
-    for part, found in joined.items():
-        images, labels = (np.concatenate([pair[i] for pair in found]) for i in (0, 1))
+    for part, pairs in joined.items():
+        images, labels = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
         if part == "held_out" and tested is not None:
             rows = np.concatenate(
                 [np.flatnonzero(labels == c)[:tested] for c in range(len(classes))]

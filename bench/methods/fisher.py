@@ -60,7 +60,7 @@ def main() -> None:
                 run()
                 if lap:  # the first one warms up
                     took[way].append((time.perf_counter() - start) * 1000 / n)
-        middle = {way: statistics.median(seen) for way, seen in took.items()}
+        middle = {way: statistics.median(durations) for way, durations in took.items()}
         best = min(middle["loop"], middle["vmap"])
         figures = "   ".join(f"{way} {seconds:.3f} s" for way, seconds in middle.items())
         print(f"{name:9} {figures}   ratio {middle['ours'] / best:.2f} (goal ≤ {GOAL})", flush=True)

@@ -43,10 +43,10 @@ def measure_and_estimate_memory(
     catalogue: RecipeCatalogue, zygote: ForkServer, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
     """Measure the peak memory of a learning job, and return it with the service's estimate."""
-    asked, size = NETWORKS[network]
+    partial_architecture, size = NETWORKS[network]
     image: ImageOut = {"size": size, "channels": 3}
     scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"
-    asked_for = complete_architecture(catalogue, scenario, asked, image)
+    asked_for = complete_architecture(catalogue, scenario, partial_architecture, image)
     patch = {"method": method, "epochs": 1, "batch_size": BATCH}
     recipe = resolve_recipe(catalogue, scenario, patch, architecture=asked_for).recipe
     start = {
@@ -79,10 +79,10 @@ def measure_and_estimate_memory(
         )
         peak, result = _measure_job_peak_memory(zygote, path)
         parent = _describe_result_as_parent_version(number, Path(result))
-    entry, found = catalogue["methods"][method], find_network_size(asked_for, image)
-    assert found is not None
+    entry, network_size = catalogue["methods"][method], find_network_size(asked_for, image)
+    assert network_size is not None
     return peak, estimate_job_memory(
-        entry, found, image, recipe, JobTaskAndImageCounts(2, 2 * TRAIN)
+        entry, network_size, image, recipe, JobTaskAndImageCounts(2, 2 * TRAIN)
     ).total_bytes
 
 
@@ -125,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--networks", default="mlp,resnet18")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     zygote = ForkServer()
     try:
         with tempfile.TemporaryDirectory() as home:
@@ -134,8 +134,8 @@ def main() -> None:
                 "| network | method | peak, MB | estimate, MB | ratio |\n| --- | --- | --- | --- | "
                 "--- |"
             )
-            for network in asked.networks.split(","):
-                for method in asked.methods.split(","):
+            for network in options.networks.split(","):
+                for method in options.methods.split(","):
                     with tempfile.TemporaryDirectory() as folder:
                         peak, estimate = measure_and_estimate_memory(
                             catalogue, zygote, Path(folder), network, method

@@ -52,13 +52,13 @@ def main() -> None:
         backward, stock, olor = measure_optimizer_step_seconds(
             recipe, device, options.rounds, options.batch, options.size
         )
-        alone, whole = olor / stock, (backward + olor) / (backward + stock)
+        alone, training_ratio = olor / stock, (backward + olor) / (backward + stock)
         print(
             f"{name:6} optimizer step {stock * 1e3:.2f} ms, with OLOR {olor * 1e3:.2f} ms: ratio "
             f"{alone:.2f} "
             "  "
             f"training step {(backward + stock) * 1e3:.1f} ms, with OLOR "
-            f"{(backward + olor) * 1e3:.1f} ms: ratio {whole:.3f} (goal ≤ {goal:.2f})",
+            f"{(backward + olor) * 1e3:.1f} ms: ratio {training_ratio:.3f} (goal ≤ {goal:.2f})",
             flush=True,
         )
 
@@ -100,19 +100,19 @@ def measure_optimizer_step_seconds(
             seconds = measure_device_work_seconds(work, device)
             if number >= WARM:
                 times[work].append(seconds)
-    first, second, third = (statistics.median(seen) for seen in times.values())
+    first, second, third = (statistics.median(durations) for durations in times.values())
     return first, second, third
 
 
 def list_olor_anchors_of_backbone(network: Network) -> list[AnchoredParameter]:
     """Return OLOR anchors (present weights with rollback shares) for every backbone tensor."""
     parameters = dict(network.named_parameters())
-    found = compute_rollback_share_by_parameter(
+    rollback_shares = compute_rollback_share_by_parameter(
         list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001)
     )
     return [
         AnchoredParameter(parameters[name], parameters[name].detach().clone(), iota)
-        for name, iota in found.items()
+        for name, iota in rollback_shares.items()
     ]
 
 

@@ -75,8 +75,8 @@ def main() -> None:
                 (precision, side): [] for precision in precisions for side in SIDES
             }
             for _ in range(options.rounds):
-                for (precision, side), seen in rates.items():
-                    seen.append(
+                for (precision, side), side_rates in rates.items():
+                    side_rates.append(
                         _measure_image_rate_in_process(side, precision, name, file, options.threads)
                     )
             for precision in precisions:
@@ -96,7 +96,7 @@ def _print_training_rate_row(
     name: str, precision: str, goal: float, rates: dict[str, list[float]]
 ) -> None:
     """Print a line of training rates in images per second, with their ratios."""
-    middle = {side: statistics.median(seen) for side, seen in rates.items()}
+    middle = {side: statistics.median(side_rates) for side, side_rates in rates.items()}
     goals = {"stock": goal, "tuned": TUNED_GOAL} if precision == "float32" else {}
     sides = "   ".join(
         f"{side} {middle[side]:,.0f} {_format_half_range_percent(rates[side])}" for side in SIDES

@@ -94,9 +94,9 @@ def read_old_and_new_classes(data: Path, stream: str, old: int, new: int) -> tup
         names = sorted(images)
         return {n: images[n] for n in names[:6]}, {n: images[n] for n in names[6:]}
     first = int(stream.split()[-1].split("–")[0])
-    known = read_cifar_images_by_class(data, f"{first}-{first + 9}", old)
+    old_classes = read_cifar_images_by_class(data, f"{first}-{first + 9}", old)
     later = read_cifar_images_by_class(data, f"{first + 10}-{first + 19}", new)
-    return known, {name: later[name] for name in sorted(later)[:5]}
+    return old_classes, {name: later[name] for name in sorted(later)[:5]}
 
 
 def read_cifar_images_by_class(data: Path, tens: str, count: int) -> dict[str, list[np.ndarray]]:
@@ -151,10 +151,15 @@ def measure_accuracy_before_and_after_adoption(
     client.submit(name, pack_batch_archive({}, old)).wait(3600)
     client.submit(name, pack_batch_archive(new, new)).wait(3600)
     before, after = client.metrics.retrieve(name).accuracy_matrix[-2:]
-    kept, learned = after
-    assert before[0] is not None and kept is not None and learned is not None
+    retained_accuracy, learned = after
+    assert before[0] is not None and retained_accuracy is not None and learned is not None
     share = len(old) / (len(old) + len(new))
-    return [before[0], kept, learned, share * kept + (1 - share) * learned]
+    return [
+        before[0],
+        retained_accuracy,
+        learned,
+        share * retained_accuracy + (1 - share) * learned,
+    ]
 
 
 def pack_batch_archive(training: Images, held_out: Images) -> bytes:

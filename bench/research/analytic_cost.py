@@ -116,8 +116,8 @@ def print_large_closed_form_solve_cost() -> None:
 def call_and_measure_cpu_seconds(run: Callable[[], Found]) -> tuple[Found, float]:
     """Call a function; return its result and the CPU seconds it took."""
     start = time.process_time()
-    found = run()
-    return found, time.process_time() - start
+    result = run()
+    return result, time.process_time() - start
 
 
 if __name__ == "__main__":

@@ -98,24 +98,26 @@ def main() -> None:
     for base, backbone in closed_forms.load_packaged_backbones(options.cache).items():
         if options.base is not None and base not in options.base:
             continue
-        found = {
+        features = {
             stream.name: closed_forms.compute_cached_features(stream, base, backbone, options.cache)
             for stream in streams
         }
         print(f"\n{base}", flush=True)
-        said = {name: fit_head_and_predict_held_out(of_stream) for name, of_stream in found.items()}
-        print_calibration_errors(said)
-        print_precision_on_unseen_halves(said)
-        print_unknown_class_detection(found, backbone, options.unknown)
-        print_probability_changes_by_new_class(found)
+        predictions = {
+            name: fit_head_and_predict_held_out(of_stream) for name, of_stream in features.items()
+        }
+        print_calibration_errors(predictions)
+        print_precision_on_unseen_halves(predictions)
+        print_unknown_class_detection(features, backbone, options.unknown)
+        print_probability_changes_by_new_class(features)
 
 
-def fit_head_and_predict_held_out(found: DataSetFeatures) -> HeldOutPredictions:
+def fit_head_and_predict_held_out(features: DataSetFeatures) -> HeldOutPredictions:
     """Predict held-out images with a head fitted to all classes."""
     return predict_from_features(
-        fit_head_chosen_by_auto(found.train, found.labels, found.class_count),
-        found.held_out,
-        found.expected,
+        fit_head_chosen_by_auto(features.train, features.labels, features.class_count),
+        features.held_out,
+        features.expected,
     )
 
 
@@ -124,18 +126,19 @@ def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
     print_markdown_table_head(
         "stream | images | accuracy | temperature | error before | error after"
     )
-    for name, said in streams.items():
+    for name, predictions in streams.items():
         after = measure_version_calibration(
-            HeldOutLogits(said.logits.float(), said.targets), said.fitted_temperature
+            HeldOutLogits(predictions.logits.float(), predictions.targets),
+            predictions.fitted_temperature,
         )
         assert after is not None, "50 images are held out"
-        before = compute_calibration_error(*said.compute_confidences_and_correctness(1.0))
-        right = said.compute_confidences_and_correctness(1.0)[1].mean()
+        before = compute_calibration_error(*predictions.compute_confidences_and_correctness(1.0))
+        right = predictions.compute_confidences_and_correctness(1.0)[1].mean()
         print_markdown_table_row(
             name,
-            len(said.targets),
+            len(predictions.targets),
             f"{right:.3f}",
-            f"{said.fitted_temperature:.3g}",
+            f"{predictions.fitted_temperature:.3g}",
             format_calibration(before),
             format_calibration(after),
         )
@@ -146,11 +149,11 @@ def print_probability_changes_by_new_class(streams: dict[str, DataSetFeatures]) 
     print_markdown_table_head(
         "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
     )
-    for name, found in streams.items():
+    for name, features in streams.items():
         moved: dict[bool, list[float]] = {False: [], True: []}
         for c in range(SMALL):
             before, after = (
-                predict_with_head_fitted_to_rare_class(found, c, few) for few in (0, SIX)
+                predict_with_head_fitted_to_rare_class(features, c, few) for few in (0, SIX)
             )
             for scaled in moved:
                 moved[scaled].append(compute_mean_probability_change(before, after, c, scaled))
@@ -160,25 +163,29 @@ def print_probability_changes_by_new_class(streams: dict[str, DataSetFeatures]) 
 
 
 def predict_with_head_fitted_to_rare_class(
-    found: DataSetFeatures, rare: int, few: int
+    features: DataSetFeatures, rare: int, few: int
 ) -> HeldOutPredictions:
     """Predict held-out images with a head fitted to only `few` images of the class `rare`.
 
     Of the class `rare` one image is held out, as of a batch of six.
     """
-    kept = closed_forms.select_rows_with_rare_class(found.labels, rare, few)
-    labels = found.labels[kept]
+    train_rows = closed_forms.select_rows_with_rare_class(features.labels, rare, few)
+    labels = features.labels[train_rows]
     if few:
-        asked = found.expected != rare
-        asked[(~asked).nonzero()[0]] = True
-        scores = fit_head_chosen_by_auto(found.train[kept], labels, found.class_count)
-        return predict_from_features(scores, found.held_out[asked], found.expected[asked])
+        is_evaluated = features.expected != rare
+        is_evaluated[(~is_evaluated).nonzero()[0]] = True
+        scores = fit_head_chosen_by_auto(features.train[train_rows], labels, features.class_count)
+        return predict_from_features(
+            scores, features.held_out[is_evaluated], features.expected[is_evaluated]
+        )
     scores = fit_head_chosen_by_auto(
-        found.train[kept], labels - (labels > rare).long(), found.class_count - 1
+        features.train[train_rows], labels - (labels > rare).long(), features.class_count - 1
     )
-    old = found.expected != rare
-    expected = found.expected[old]
-    return predict_from_features(scores, found.held_out[old], expected - (expected > rare).long())
+    old = features.expected != rare
+    expected = features.expected[old]
+    return predict_from_features(
+        scores, features.held_out[old], expected - (expected > rare).long()
+    )
 
 
 def compute_mean_probability_change(
@@ -188,14 +195,16 @@ def compute_mean_probability_change(
     columns = torch.arange(after.logits.shape[1]) != rare
     old = after.targets != rare
 
-    def compute_calibrated_probabilities(said: HeldOutPredictions) -> Tensor:
-        return (said.logits.double() / (said.fitted_temperature if scaled else 1.0)).softmax(1)
+    def compute_calibrated_probabilities(predictions: HeldOutPredictions) -> Tensor:
+        return (
+            predictions.logits.double() / (predictions.fitted_temperature if scaled else 1.0)
+        ).softmax(1)
 
     first = compute_calibrated_probabilities(before).gather(1, before.targets[:, None])
-    then = compute_calibrated_probabilities(after)[old][:, columns].gather(
+    probabilities_after = compute_calibrated_probabilities(after)[old][:, columns].gather(
         1, before.targets[:, None]
     )
-    return float((first - then).abs().mean())
+    return float((first - probabilities_after).abs().mean())
 
 
 def print_precision_on_unseen_halves(streams: dict[str, HeldOutPredictions]) -> None:
@@ -204,9 +213,9 @@ def print_precision_on_unseen_halves(streams: dict[str, HeldOutPredictions]) -> 
         "stream | promised | halves with a threshold | promise reached in | broken in | mean "
         "coverage"
     )
-    for name, said in streams.items():
+    for name, predictions in streams.items():
         for promise in PROMISES:
-            shares, covers = measure_precision_on_halves(said, promise)
+            shares, covers = measure_precision_on_halves(predictions, promise)
             reached = sum(share >= promise for share in shares)
             cover = f"{np.mean(covers):.2f}" if covers else "–"
             print_markdown_table_row(
@@ -220,13 +229,15 @@ def print_precision_on_unseen_halves(streams: dict[str, HeldOutPredictions]) -> 
 
 
 def measure_precision_on_halves(
-    said: HeldOutPredictions, promise: float
+    predictions: HeldOutPredictions, promise: float
 ) -> tuple[list[float], list[float]]:
     """Measure precision and coverage on random halves whose other half set the threshold."""
     shares, covers = [], []
     for seed in range(SPLITS):
-        order = torch.randperm(len(said.targets), generator=torch.Generator().manual_seed(seed))
-        mine, other = (said.select_rows(rows) for rows in order.tensor_split(2))
+        order = torch.randperm(
+            len(predictions.targets), generator=torch.Generator().manual_seed(seed)
+        )
+        mine, other = (predictions.select_rows(rows) for rows in order.tensor_split(2))
         temperature = mine.fitted_temperature
         threshold = choose_confidence_threshold(
             build_precision_curve(*mine.compute_confidences_and_correctness(temperature)), promise
@@ -269,21 +280,29 @@ def print_unknown_class_detection(
     print_markdown_table_head(
         "stream | unknown | AUROC of the probability | of the Mahalanobis distance"
     )
-    for name, found in streams.items():
-        taught = found.labels % UNKNOWN != 0
-        known = found.expected % UNKNOWN != 0
-        names = torch.unique(found.labels[taught])
-        labels = torch.searchsorted(names, found.labels[taught])
-        scores = fit_head_chosen_by_auto(found.train[taught], labels, len(names))
-        inside = found.held_out[known]
+    for name, features in streams.items():
+        taught = features.labels % UNKNOWN != 0
+        is_known = features.expected % UNKNOWN != 0
+        names = torch.unique(features.labels[taught])
+        labels = torch.searchsorted(names, features.labels[taught])
+        scores = fit_head_chosen_by_auto(features.train[taught], labels, len(names))
+        inside = features.held_out[is_known]
         temperature = predict_from_features(
-            scores, inside, torch.searchsorted(names, found.expected[known])
+            scores, inside, torch.searchsorted(names, features.expected[is_known])
         ).fitted_temperature
-        far = make_distance_scorer(found.train[taught], labels, len(names))
+        distance_scorer = make_distance_scorer(features.train[taught], labels, len(names))
         sure = make_confidence_scorer(scores, temperature)
-        for kind, unknown in {"classes never taught": found.held_out[~known], **kinds}.items():
+        for kind, unknown in {
+            "classes never taught": features.held_out[~is_known],
+            **kinds,
+        }.items():
             print_markdown_table_row(
-                name, kind, *(f"{compute_auroc(by(inside), by(unknown)):.2f}" for by in (sure, far))
+                name,
+                kind,
+                *(
+                    f"{compute_auroc(scorer(inside), scorer(unknown)):.2f}"
+                    for scorer in (sure, distance_scorer)
+                ),
             )
 
 
@@ -303,11 +322,11 @@ def make_distance_scorer(h: Tensor, labels: Tensor, classes: int) -> Callable[[T
     inverse, means = torch.linalg.inv(sigma), discriminant.compute_class_means(sums)
 
     def compute_negative_distance(features: Tensor) -> Tensor:
-        found = []
+        distances = []
         for mean in means:
             away = features.double() - mean
-            found.append(((away @ inverse) * away).sum(1))
-        return -torch.stack(found, 1).amin(1)
+            distances.append(((away @ inverse) * away).sum(1))
+        return -torch.stack(distances, 1).amin(1)
 
     return compute_negative_distance
 
@@ -323,8 +342,8 @@ def predict_from_features(scores: Scores, features: Tensor, targets: Tensor) -> 
     return HeldOutPredictions(scores(features), targets)
 
 
-def format_calibration(found: Calibration) -> str:
-    return f"{found.error:.3f} ({found.low:.3f} to {found.high:.3f})"
+def format_calibration(calibration: Calibration) -> str:
+    return f"{calibration.error:.3f} ({calibration.low:.3f} to {calibration.high:.3f})"
 
 
 def print_markdown_table_head(columns: str) -> None:

@@ -87,13 +87,13 @@ def main() -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
     streams = [*iterate_closed_form_data_sets(options.data), read_photo_data_set(options.photos)]
     for base, backbone in load_packaged_backbones(options.cache).items():
-        found = {
+        features_by_stream = {
             stream.name: compute_cached_features(stream, base, backbone, options.cache)
             for stream in streams
         }
-        print_head_accuracies(base, found)
-        print_rare_class_recall(base, found)
-        print_imbalanced_batch_accuracy(base, found)
+        print_head_accuracies(base, features_by_stream)
+        print_rare_class_recall(base, features_by_stream)
+        print_imbalanced_batch_accuracy(base, features_by_stream)
 
 
 def iterate_closed_form_data_sets(data: Path) -> Iterator[EncodedDataSet]:
@@ -108,19 +108,19 @@ def iterate_closed_form_data_sets(data: Path) -> Iterator[EncodedDataSet]:
     images, labels = (
         read_idx_byte_array(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
     )
-    some = [
+    mnist_images = [
         (encode_grey_png(image), int(c))
         for image, c in zip(images[:6000], labels[:6000], strict=True)
     ]
-    yield hold_out_images_of_data_set("MNIST", some, 40)
-    found: Labelled = []
+    yield hold_out_images_of_data_set("MNIST", mnist_images, 40)
+    cifar_images: Labelled = []
     names: dict[str, int] = {}
     for archive in ("classes_60-69.zip", "classes_70-79.zip"):
         with zipfile.ZipFile(data / "cifar100" / archive) as zipped:
             for entry in sorted(name for name in zipped.namelist() if name.endswith(".png")):
                 label = names.setdefault(entry.split("/")[-2], len(names))
-                found.append((zipped.read(entry), label))
-    yield hold_out_images_of_data_set("CIFAR-100", found, 25)
+                cifar_images.append((zipped.read(entry), label))
+    yield hold_out_images_of_data_set("CIFAR-100", cifar_images, 25)
 
 
 def read_photo_data_set(folder: Path) -> EncodedDataSet:
@@ -136,7 +136,7 @@ def read_photo_data_set(folder: Path) -> EncodedDataSet:
     )
 
 
-def hold_out_images_of_data_set(name: str, images: Labelled, most: int) -> EncodedDataSet:
+def hold_out_images_of_data_set(name: str, images: Labelled, train_limit: int) -> EncodedDataSet:
     """Split images by a fixed seed into held-out ones and those to learn, with limits per class."""
     order = np.random.default_rng(0).permutation(len(images))
     by_class: dict[int, Labelled] = {}
@@ -148,7 +148,7 @@ def hold_out_images_of_data_set(name: str, images: Labelled, most: int) -> Encod
     train = [
         image
         for rows in by_class.values()
-        for image in rows[min(HELD_OUT, len(rows) // 3) :][:most]
+        for image in rows[min(HELD_OUT, len(rows) // 3) :][:train_limit]
     ]
     return EncodedDataSet(name, train, held_out)
 
@@ -198,7 +198,7 @@ def load_packaged_backbones(cache: Path) -> dict[str, BackboneWithImagePreparati
     draw = torch.Generator()
     small = build_initialised_backbone(packaged.architecture, ImageSpec(32, 3), draw)
     small.load_state_dict(load(packaged_base.load_packaged_base_weights(3)))
-    known = get_timm_weights_properties(imagenet_base.MODEL)
+    weights_properties = get_timm_weights_properties(imagenet_base.MODEL)
     large = build_initialised_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(load_converted_imagenet_base(cache))
     return {
@@ -208,8 +208,12 @@ def load_packaged_backbones(cache: Path) -> dict[str, BackboneWithImagePreparati
         imagenet_base.NAME: BackboneWithImagePreparation(
             large.eval(),
             224,
-            SquareResizingSettings(float(known.crop), known.interpolation),
-            InputNormaliser(Normalisation(mean=known.mean, std=known.std), 3, cpu),
+            SquareResizingSettings(
+                float(weights_properties.crop), weights_properties.interpolation
+            ),
+            InputNormaliser(
+                Normalisation(mean=weights_properties.mean, std=weights_properties.std), 3, cpu
+            ),
         ),
     }
 
@@ -234,15 +238,17 @@ def compute_cached_features(
 
 def compute_image_features(images: Labelled, prepared: BackboneWithImagePreparation) -> Tensor:
     """Compute features float32 [n, D] of encoded images by a backbone."""
-    found = []
+    feature_batches = []
     with torch.no_grad():
         for start in range(0, len(images), BATCH):
             rows = [
                 decode_image_to_square_pixels(content, prepared.size, 3, 1 << 26, prepared.resizing)
                 for content, _ in images[start : start + BATCH]
             ]
-            found.append(prepared.network(prepared.inputs(torch.from_numpy(np.stack(rows)))))
-    return torch.cat(found)
+            feature_batches.append(
+                prepared.network(prepared.inputs(torch.from_numpy(np.stack(rows))))
+            )
+    return torch.cat(feature_batches)
 
 
 Scores = Callable[[Tensor], Tensor]
@@ -296,10 +302,10 @@ def fit_class_covariance_head(h: Tensor, labels: Tensor, classes: int) -> Scores
     )
     inverses = []
     for c in range(classes):
-        own = h[labels == c].double() - mu[c]
-        sigma = (own.T @ own / max(len(own) - 1, 1) + common) / 2
+        centred = h[labels == c].double() - mu[c]
+        sigma = (centred.T @ centred / max(len(centred) - 1, 1) + common) / 2
         sigma = discriminant.shrink_covariance(
-            sigma, discriminant.compute_oas_shrinkage(sigma, len(own))
+            sigma, discriminant.compute_oas_shrinkage(sigma, len(centred))
         )
         scale = sigma.diagonal().sqrt()
         inverses.append(torch.linalg.inv(sigma / scale[:, None] / scale) / scale[:, None] / scale)
@@ -363,10 +369,12 @@ COMPARED = ("ridge", "balanced ridge", "lda", "auto")
 """Heads of the tables of rare classes and of one-sided batches."""
 
 
-def measure_head_accuracy(scores: Scores, found: DataSetFeatures) -> tuple[float, float, Tensor]:
+def measure_head_accuracy(scores: Scores, features: DataSetFeatures) -> tuple[float, float, Tensor]:
     """Measure a head's accuracy, its mean over classes, and the recall of each class."""
-    right = (scores(found.held_out).argmax(1) == found.expected).double()
-    recalls = torch.stack([right[found.expected == c].mean() for c in range(found.class_count)])
+    right = (scores(features.held_out).argmax(1) == features.expected).double()
+    recalls = torch.stack(
+        [right[features.expected == c].mean() for c in range(features.class_count)]
+    )
     return float(right.mean()), float(recalls.mean()), recalls
 
 
@@ -375,9 +383,9 @@ def print_head_accuracies(base: str, streams: dict[str, DataSetFeatures]) -> Non
     print(f"\n{base}\n\n| head | " + " | ".join(streams) + " |\n| --- |" + " ---: |" * len(streams))
     for name, fit in HEADS.items():
         cells = []
-        for found in streams.values():
+        for features in streams.values():
             accuracy, mean, _ = measure_head_accuracy(
-                fit(found.train, found.labels, found.class_count), found
+                fit(features.train, features.labels, features.class_count), features
             )
             cells.append(f"{accuracy:.3f} / {mean:.3f}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
@@ -390,12 +398,16 @@ def print_rare_class_recall(base: str, streams: dict[str, DataSetFeatures]) -> N
     for few in RARE:
         for name in COMPARED:
             cells = []
-            for found in streams.values():
+            for features in streams.values():
                 recalls, accuracies = [], []
-                for c in range(found.class_count):
-                    kept = select_rows_with_rare_class(found.labels, c, few)
-                    scores = HEADS[name](found.train[kept], found.labels[kept], found.class_count)
-                    accuracy, _, by_class = measure_head_accuracy(scores, found)
+                for c in range(features.class_count):
+                    selected_rows = select_rows_with_rare_class(features.labels, c, few)
+                    scores = HEADS[name](
+                        features.train[selected_rows],
+                        features.labels[selected_rows],
+                        features.class_count,
+                    )
+                    accuracy, _, by_class = measure_head_accuracy(scores, features)
                     recalls.append(float(by_class[c]))
                     accuracies.append(accuracy)
                 cells.append(f"{np.mean(recalls):.2f} ({np.mean(accuracies):.3f})")
@@ -423,8 +435,10 @@ def print_imbalanced_batch_accuracy(base: str, streams: dict[str, DataSetFeature
     )
     for name in COMPARED:
         cells = []
-        for found in streams.values():
-            draws = [_measure_imbalanced_batch_accuracy(name, found, seed) for seed in range(DRAWS)]
+        for features in streams.values():
+            draws = [
+                _measure_imbalanced_batch_accuracy(name, features, seed) for seed in range(DRAWS)
+            ]
             before, after = (np.mean(part) for part in zip(*draws, strict=True))
             loss = max(first - last for first, last in draws)
             cells.append(f"{before:.3f} → {after:.3f} ({loss:.3f})")
@@ -432,29 +446,31 @@ def print_imbalanced_batch_accuracy(base: str, streams: dict[str, DataSetFeature
 
 
 def _measure_imbalanced_batch_accuracy(
-    name: str, found: DataSetFeatures, seed: int
+    name: str, features: DataSetFeatures, seed: int
 ) -> tuple[float, float]:
     """Measure mean class accuracy before and after learning a batch with mostly one class."""
-    order = torch.randperm(len(found.labels), generator=torch.Generator().manual_seed(seed))
-    few = max(2, min(int(torch.bincount(found.labels).max()) // BULK, 6))
-    of_class = [order[found.labels[order] == c] for c in range(found.class_count)]
+    order = torch.randperm(len(features.labels), generator=torch.Generator().manual_seed(seed))
+    few = max(2, min(int(torch.bincount(features.labels).max()) // BULK, 6))
+    of_class = [order[features.labels[order] == c] for c in range(features.class_count)]
     even = torch.cat([rows[:few] for rows in of_class])
 
     def fit_and_measure_head(rows: Tensor, current: str | None) -> tuple[float, str]:
-        h, labels = found.train[rows], found.labels[rows]
+        h, labels = features.train[rows], features.labels[rows]
         head = (
-            choose_head_name_by_leave_one_out(h, labels, found.class_count, current)
+            choose_head_name_by_leave_one_out(h, labels, features.class_count, current)
             if name == "auto"
             else name
         )
-        return measure_head_accuracy(HEADS[head](h, labels, found.class_count), found)[0], head
+        return measure_head_accuracy(HEADS[head](h, labels, features.class_count), features)[
+            0
+        ], head
 
     before, head = fit_and_measure_head(even, None)
     after = []
     for c, rows in enumerate(of_class):
         after.append(
             fit_and_measure_head(
-                torch.cat([even[found.labels[even] != c], rows[: BULK * few]]), head
+                torch.cat([even[features.labels[even] != c], rows[: BULK * few]]), head
             )[0]
         )
     return before, float(np.mean(after))

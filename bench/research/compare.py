@@ -58,13 +58,13 @@ def main() -> None:
         for stream in write_compared_data_sets(Path(scratch), options.data, options.photos):
             sample = SplitSettings(stream.batches, options.images, options.held_out, options.seed)
             chosen = ComparisonOptions(sample, options.epochs, rows=rows, model=options.model)
-            found = compare_methods(stream.folder, chosen, _print_to_stderr)
-            documents[stream.name] = found.document
-            learned, held_out = found.document["learned"], found.document["held_out"]
+            comparison = compare_methods(stream.folder, chosen, _print_to_stderr)
+            documents[stream.name] = comparison.document
+            learned, held_out = comparison.document["learned"], comparison.document["held_out"]
             print(
-                f"\n{stream.name}: {len(found.document['classes'])} classes in {stream.batches} "
+                f"\n{stream.name}: {len(comparison.document['classes'])} classes in {stream.batches} "
                 f"batches, {learned:,} images to learn from, {held_out:,} held "
-                f"out\n\n{render_outcome_table(found.outcomes)}",
+                f"out\n\n{render_outcome_table(comparison.outcomes)}",
                 flush=True,
             )
             if options.json:

@@ -104,21 +104,21 @@ def print_near_duplicate_detection(cifar: list[Data]) -> None:
         "resized (0.6 to 2 times)": _resize_and_restore,
     }.items():
         copies = np.stack([copy(image, generator) for image in images[:100]])
-        found = near_duplicates.find_near_duplicates_between(
+        is_found = near_duplicates.find_near_duplicates_between(
             near_duplicates.hash_images_perceptually(copies), hashes[:100]
         ).near == np.arange(100)
-        print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
+        print(f"{name}: {is_found.sum()} of 100 copies found (goal ≥ 95)")
     begin = time.perf_counter()
-    told = near_duplicates.find_near_duplicates_within(hashes)
+    duplicates = near_duplicates.find_near_duplicates_within(hashes)
     pairs = _count_near_pairs(hashes)
     print(
-        f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an "
-        f"earlier one ({(told.near >= 0).mean():.2%}), {pairs} of "
+        f"{len(images):,} images of CIFAR-100: {int((duplicates.near >= 0).sum())} flagged as near an "
+        f"earlier one ({(duplicates.near >= 0).mean():.2%}), {pairs} of "
         f"{len(images) * (len(images) - 1) // 2:,} pairs "
         f"({pairs / (len(images) * (len(images) - 1) / 2):.6%}; goal ≤ 0.1 %), of which "
-        f"{_count_flagged_images_that_are_copies(images, told.near)} flagged images are the same "
+        f"{_count_flagged_images_that_are_copies(images, duplicates.near)} flagged images are the same "
         "picture (grey correlation ≥ 0.95); "
-        f"searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
+        f"searched in {time.perf_counter() - begin:.1f} s, complete {duplicates.complete}"
     )
 
 
@@ -129,23 +129,26 @@ def print_wrong_label_detection(cifar: list[Data], cleanlab: Path | None, folder
         "precision |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    seen = [(_compute_image_features(x), y) for x, y in cifar]
+    features_and_labels = [(_compute_image_features(x), y) for x, y in cifar]
     batches = {"digits": _compute_digit_features()} | {
-        f"CIFAR-100 {name[8:]}": one for name, one in zip(ARCHIVES, seen, strict=True)
+        f"CIFAR-100 {name[8:]}": one
+        for name, one in zip(ARCHIVES, features_and_labels, strict=True)
     }
     for name, count in (("CIFAR-100 60-79", 2), ("CIFAR-100 60-99", 4)):
-        numbers = np.concatenate([y + 10 * i for i, (_, y) in enumerate(seen[:count])])
-        batches[name] = (torch.cat([h for h, _ in seen[:count]]), numbers)
+        numbers = np.concatenate(
+            [y + 10 * i for i, (_, y) in enumerate(features_and_labels[:count])]
+        )
+        batches[name] = (torch.cat([h for h, _ in features_and_labels[:count]]), numbers)
     for name, (h, right) in batches.items():
         rows = [_measure_planted_labels(h, right, seed, cleanlab, folder) for seed in range(SEEDS)]
         mean = np.mean([row[:6] for row in rows], axis=0)
-        others = f"{mean[4]:.2f} | {mean[5]:.2f}" if cleanlab else "– | –"
+        cleanlab_cells = f"{mean[4]:.2f} | {mean[5]:.2f}" if cleanlab else "– | –"
         clean = len(
             find_images_with_suspect_labels(h, torch.from_numpy(right), torch.Generator()).rows
         ) / len(right)
         print(
             f"| {name} | {len(right):,} | {mean[2]:.2f} | {mean[0]:.2f} | {mean[1]:.2f} | "
-            f"{clean:.1%} | {others} |",
+            f"{clean:.1%} | {cleanlab_cells} |",
             flush=True,
         )
     print(
@@ -157,10 +160,10 @@ def print_shift_test_rejection_rates(cifar: list[Data]) -> None:
     """Print how often the shift test rejects at 5 %, without a shift and with brighter images."""
     x, _ = cifar[0]
     generator = torch.Generator().manual_seed(0)
-    some = np.random.default_rng(0).permutation(len(x))[:2_000]
-    h = _build_data_shift_sample(x[some])
+    sample_rows = np.random.default_rng(0).permutation(len(x))[:2_000]
+    h = _build_data_shift_sample(x[sample_rows])
     brighter = _build_data_shift_sample(
-        np.clip(x[some].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8)
+        np.clip(x[sample_rows].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8)
     )
     for splits in (200, NULL_SPLITS):
         below = sum(
@@ -172,12 +175,12 @@ def print_shift_test_rejection_rates(cifar: list[Data]) -> None:
             flush=True,
         )
     for side in (100, 250, 500):
-        found = sum(
+        detection_count = sum(
             _compute_shift_test_p_value(h, brighter, side, generator) <= 0.05
             for _ in range(POWER_RUNS)
         )
         print(
-            f"brightness + 20 %, {side} images a side: {found} of {POWER_RUNS} found (goal ≥ 90)",
+            f"brightness + 20 %, {side} images a side: {detection_count} of {POWER_RUNS} found (goal ≥ 90)",
             flush=True,
         )
 
@@ -188,19 +191,19 @@ def print_data_report_cost(cifar: list[Data], folder: Path) -> None:
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     large = np.stack([convert_to_square_array(image, SIZE, 3) for image in grey])
     x, y = cifar[0]
-    some = np.random.default_rng(0).permutation(len(x))[:1_000]
+    sample_rows = np.random.default_rng(0).permutation(len(x))[:1_000]
     base: dict[str, Any] = packaged_base.load_packaged_base_description().architecture
     runs = [
         ("digits, small-cnn", {"name": "small-cnn"}, large[:1_000], digits[:1_000]),
-        ("CIFAR-100, ResNet-20", base, x[some], y[some]),
+        ("CIFAR-100, ResNet-20", base, x[sample_rows], y[sample_rows]),
     ]
     for name, architecture, images, numbers in runs:
-        inspected, whole = _measure_inspection_cpu_seconds(
+        inspected, job_seconds = _measure_inspection_cpu_seconds(
             folder / name.split(",")[0], architecture, images, numbers
         )
         print(
-            f"{name}, {len(images):,} images, ten epochs: report {inspected:.2f} s of {whole:.1f} "
-            f"s ({inspected / whole:.1%}; goal ≤ 5 %)",
+            f"{name}, {len(images):,} images, ten epochs: report {inspected:.2f} s of {job_seconds:.1f} "
+            f"s ({inspected / job_seconds:.1%}; goal ≤ 5 %)",
             flush=True,
         )
 
@@ -211,10 +214,10 @@ def _measure_inspection_cpu_seconds(
     """Measure CPU seconds of a job's inspection phase and of the whole job."""
     folder.mkdir()
     names = [str(n) for n in np.unique(numbers)]
-    held = np.arange(len(images)) % 6 == 0
+    is_held_out = np.arange(len(images)) % 6 == 0
     task: dict[str, Any] = {"number": 1, "classes": names}
     earlier: dict[str, Any] = {"number": 2, "classes": names}
-    for part, rows in (("train", ~held), ("held_out", held)):
+    for part, rows in (("train", ~is_held_out), ("held_out", is_held_out)):
         path = folder / f"{part}.safetensors"
         save_file(
             {
@@ -270,21 +273,25 @@ def _measure_planted_labels(
     generator = np.random.default_rng(seed)
     classes = int(right.max()) + 1
     flipped = generator.permutation(len(right))[: int(FLIPPED * len(right))]
-    given = right.copy()
-    given[flipped] = (given[flipped] + generator.integers(1, classes, len(flipped))) % classes
-    wrong = given != right
-    label = torch.from_numpy(given)
+    noisy_labels = right.copy()
+    noisy_labels[flipped] = (
+        noisy_labels[flipped] + generator.integers(1, classes, len(flipped))
+    ) % classes
+    wrong = noisy_labels != right
+    label = torch.from_numpy(noisy_labels)
     accused = find_images_with_suspect_labels(h, label, torch.Generator()).rows.numpy()
     p = estimate_label_probabilities(h, label).numpy()
-    seen = float((p.argmax(1) == right).mean())
-    others = (
-        _find_issues_by_cleanlab(cleanlab, folder, p, given) if cleanlab else np.zeros(0, np.int64)
+    accuracy = float((p.argmax(1) == right).mean())
+    cleanlab_issues = (
+        _find_issues_by_cleanlab(cleanlab, folder, p, noisy_labels)
+        if cleanlab
+        else np.zeros(0, np.int64)
     )
     return (
         *_compute_recall_and_precision(accused, wrong),
-        seen,
+        accuracy,
         len(accused) / len(right),
-        *_compute_recall_and_precision(others, wrong),
+        *_compute_recall_and_precision(cleanlab_issues, wrong),
     )
 
 
@@ -294,9 +301,9 @@ def _compute_recall_and_precision(accused: np.ndarray, wrong: np.ndarray) -> tup
 
 
 def _find_issues_by_cleanlab(
-    python: Path, folder: Path, p: np.ndarray, given: np.ndarray
+    python: Path, folder: Path, p: np.ndarray, noisy_labels: np.ndarray
 ) -> np.ndarray:
-    np.savez(folder / "probabilities.npz", p=p, labels=given)
+    np.savez(folder / "probabilities.npz", p=p, labels=noisy_labels)
     command = [str(python), "-c", CLEANLAB, str(folder / "probabilities.npz")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return np.array(json.loads(done.stdout.strip().splitlines()[-1]), np.int64)
@@ -307,7 +314,9 @@ def _compute_shift_test_p_value(
 ) -> float:
     order = torch.randperm(len(one.features), generator=generator)
     sides = ((one, order[:side]), (other, order[side : 2 * side]))
-    first, second = (DataShiftSample(of.features[rows], of.light[rows], []) for of, rows in sides)
+    first, second = (
+        DataShiftSample(sample.features[rows], sample.light[rows], []) for sample, rows in sides
+    )
     return run_shift_tests_on_samples(first, second, generator).p
 
 
@@ -320,13 +329,15 @@ def _build_data_shift_sample(images: Images) -> DataShiftSample:
 
 
 def _compute_image_features(images: Images) -> Tensor:
-    known = packaged_base.load_packaged_base_description()
+    base_description = packaged_base.load_packaged_base_description()
     network = build_uninitialised_network(
-        known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec()
+        base_description.architecture, ImageSpec(SIZE, 3), "class", HeadSpec()
     )
     network.backbone.load_base_weights(load(packaged_base.load_packaged_base_weights(3)))
     return compute_image_features(
-        network, torch.from_numpy(images), InputNormaliser(known.normalise, 3, torch.device("cpu"))
+        network,
+        torch.from_numpy(images),
+        InputNormaliser(base_description.normalise, 3, torch.device("cpu")),
     ).clone()
 
 
@@ -341,17 +352,17 @@ def _compute_digit_features() -> tuple[Tensor, np.ndarray]:
 def _read_cifar_archives(data: Path, folder: Path) -> list[Data]:
     """Read training images and labels from CIFAR archives as the service decodes them."""
     limits = ArchiveLimits.from_settings(Settings(data_dir=folder))
-    found = []
+    datasets = []
     for name in ARCHIVES:
         path = data / f"{name}.zip"
         with path.open("rb") as file:
             media_type = detect_upload_format(file.read(1024), None)
-        made = decode_archive_to_datasets(
+        ingested_batch = decode_archive_to_datasets(
             path, media_type, folder / name, IngestOptions(SIZE, 3, limits)
         )
-        images, numbers = memory_map_image_dataset(made.train)
-        found.append((np.array(images), np.array(numbers)))
-    return found
+        images, numbers = memory_map_image_dataset(ingested_batch.train)
+        datasets.append((np.array(images), np.array(numbers)))
+    return datasets
 
 
 def _resave_as_jpeg(image: Images, generator: np.random.Generator) -> Images:
@@ -378,12 +389,12 @@ def _count_near_pairs(hashes: np.ndarray) -> int:
     return total
 
 
-def _count_flagged_images_that_are_copies(images: Images, found: np.ndarray) -> int:
-    rows = np.flatnonzero(found >= 0)
+def _count_flagged_images_that_are_copies(images: Images, near_rows: np.ndarray) -> int:
+    rows = np.flatnonzero(near_rows >= 0)
     grey = images.mean(3).reshape(len(images), -1)
     one, other = (
         (part - part.mean(1, keepdims=True)) / (part.std(1, keepdims=True) + 1e-6)
-        for part in (grey[rows], grey[found[rows]])
+        for part in (grey[rows], grey[near_rows[rows]])
     )
     return int(((one * other).mean(1) >= 0.95).sum())
 

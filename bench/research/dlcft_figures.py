@@ -66,15 +66,17 @@ def compute_loss_and_accuracy_changes(
     before: list[NetworkPredictions], after: list[NetworkPredictions]
 ) -> tuple[LossForecastTerms, float]:
     """Return the mean change of loss and accuracy between two networks, over files of images."""
-    found = []
+    changes = []
     for old, new in zip(before, after, strict=True):
         delta = new.logits - old.logits
         residual = old.logits - DlcftHyper().alpha * np.eye(delta.shape[1])[old.y]
         bend = (delta**2).sum(1).mean() / 2
         slope = (residual * delta).sum(1).mean()
-        right = [(said.logits.argmax(1) == said.y).mean() for said in (old, new)]
-        found.append((bend, slope, right[1] - right[0]))
-    bend, slope, accuracy = (statistics.fmean(column) for column in zip(*found, strict=True))
+        right = [
+            (predictions.logits.argmax(1) == predictions.y).mean() for predictions in (old, new)
+        ]
+        changes.append((bend, slope, right[1] - right[0]))
+    bend, slope, accuracy = (statistics.fmean(column) for column in zip(*changes, strict=True))
     return LossForecastTerms(bend + slope, bend, slope), accuracy
 
 
@@ -84,12 +86,14 @@ def describe_update_costs(updates: list[DlcftUpdateMeasurement]) -> list[str]:
         "update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB "
         "new"
     ]
-    known: set[str] = set()
+    known_digests: set[str] = set()
     for i, update in enumerate(updates):
         new = sum(
-            update.bytes[name] for name, digest in update.digests.items() if digest not in known
+            update.bytes[name]
+            for name, digest in update.digests.items()
+            if digest not in known_digests
         )
-        known |= set(update.digests.values())
+        known_digests |= set(update.digests.values())
         if i in (0, 1, len(updates) // 2, len(updates) - 1):
             lines.append(
                 f"{i + 1:6} {update.seconds:36.2f} {update.evaluating:14.2f} "
@@ -121,25 +125,33 @@ def describe_forecast_quality(
             (tried, u.predicted, *getattr(u, part)) for tried, u in both if u.predicted is not None
         ]
         tried = [row[0] for row in rows]
-        said, seen = [row[1] for row in rows], [row[2] for row in rows]
+        predicted_terms, measured_terms = [row[1] for row in rows], [row[2] for row in rows]
         lines.append(
-            f"{where}: predicted {_format_minimum_maximum_median([t.rise for t in said])}; measured "
-            f"{_format_minimum_maximum_median([t.rise for t in seen])}"
+            f"{where}: predicted {_format_minimum_maximum_median([t.rise for t in predicted_terms])}; measured "
+            f"{_format_minimum_maximum_median([t.rise for t in measured_terms])}"
         )
-        rises, changes = [t.rise for t in seen], [t.bend for t in seen]
+        rises, changes = [t.rise for t in measured_terms], [t.bend for t in measured_terms]
         for name, p, m in (
-            ("forecast", [t.rise for t in said], rises),
-            ("forecast by the update's own coupling", [t.late for t in said], rises),
-            ("c/2 Δᵀ H Δ alone", [t.bend for t in said], rises),
-            ("1/2 Δᵀ H Δ alone", [t.blocks for t in said], rises),
-            ("c/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.bend for t in said], changes),
-            ("1/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.blocks for t in said], changes),
-            ("qᵀ Δ and mean (f - y)ᵀ δ", [t.slope for t in said], [t.slope for t in seen]),
-            ("forecast and fall of accuracy", [t.rise for t in said], [-row[3] for row in rows]),
+            ("forecast", [t.rise for t in predicted_terms], rises),
+            ("forecast by the update's own coupling", [t.late for t in predicted_terms], rises),
+            ("c/2 Δᵀ H Δ alone", [t.bend for t in predicted_terms], rises),
+            ("1/2 Δᵀ H Δ alone", [t.blocks for t in predicted_terms], rises),
+            ("c/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.bend for t in predicted_terms], changes),
+            ("1/2 Δᵀ H Δ and mean ½ ‖δ‖²", [t.blocks for t in predicted_terms], changes),
+            (
+                "qᵀ Δ and mean (f - y)ᵀ δ",
+                [t.slope for t in predicted_terms],
+                [t.slope for t in measured_terms],
+            ),
+            (
+                "forecast and fall of accuracy",
+                [t.rise for t in predicted_terms],
+                [-row[3] for row in rows],
+            ),
         ):
             lines.append(f"  {name}: {_describe_rank_correlations(p, m, tried)}")
         lines += _compare_losses_by_forecast_band(
-            [t.rise for t in said], rises, [-row[3] for row in rows]
+            [t.rise for t in predicted_terms], rises, [-row[3] for row in rows]
         )
     lines.append(
         f"known {statistics.median(u.measuring for u in updates[LAST]):.1f} s sooner than measured "
@@ -180,13 +192,13 @@ def _describe_rank_correlations(
     columns = [predicted, measured, tried]
     parts = [list(zip(*columns, strict=True))]
     parts += [[row for row in parts[0] if row[2] is which] for which in (False, True)]
-    all_, kept, tries = (
+    all_, kept_correlation, tries = (
         scipy.stats.spearmanr([r[0] for r in rows], [r[1] for r in rows]).statistic
         for rows in parts
     )
     low, middle, high = statistics.quantiles([m / p for p, m, _ in parts[2] if p], n=4)
     return (
-        f"rank correlation {all_:.3f} (kept {kept:.3f}, tried {tries:.3f}); of those tried, "
+        f"rank correlation {all_:.3f} (kept {kept_correlation:.3f}, tried {tries:.3f}); of those tried, "
         "measured by predicted "
         f"{middle:.2f} ({low:.2f} to {high:.2f})"
     )

@@ -122,7 +122,7 @@ def main() -> None:
         "--threads", type=int, default=0, help="per job (default: the service's own choice)"
     )
     options = parser.parse_args()
-    begun = time.monotonic()
+    start_time = time.monotonic()
     mnist = ReducedMnist.read_mnist_files(options.data)
     network, accuracy = train_base_network(mnist, {"name": options.architecture})
     print(
@@ -136,14 +136,14 @@ def main() -> None:
     ):
         client = Perennial(running.key, base_url=running.url)
         base = upload_network_as_base(client, network, {"name": options.architecture})
-        found = learn_stream_with_every_method(client, mnist, base, options)
+        results = learn_stream_with_every_method(client, mnist, base, options)
         print(
-            render_accuracy_matrices(found),
-            render_loss_forecasts(found),
-            render_part_sizes(found),
+            render_accuracy_matrices(results),
+            render_loss_forecasts(results),
+            render_part_sizes(results),
             sep="\n\n",
         )
-    print(f"\n{len(found)} streams in {time.monotonic() - begun:.0f} s")
+    print(f"\n{len(results)} streams in {time.monotonic() - start_time:.0f} s")
 
 
 def train_base_network(mnist: ReducedMnist, architecture: Json) -> tuple[Network, float]:
@@ -174,8 +174,8 @@ def upload_network_as_base(client: Perennial, network: Network, architecture: Js
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "base.safetensors"
         file.write_bytes(save(tensors))
-        made = client.bases.create(file, architecture, image_size=SIZE, channels=1)
-    return made.id
+        base = client.bases.create(file, architecture, image_size=SIZE, channels=1)
+    return base.id
 
 
 def learn_stream_with_every_method(
@@ -235,13 +235,13 @@ def iterate_digit_stream_batches(
             yield f"digits-{pair[0]}-{pair[1]}", mnist.build_npz_batch(pair, count, 0)
 
 
-def render_accuracy_matrices(found: list[StreamLearningResult]) -> str:
+def render_accuracy_matrices(results: list[StreamLearningResult]) -> str:
     """Render the accuracy matrix of every stream in Markdown, with ACC and forgetting."""
     lines = [
         "| scenario | method | version | task 1 | task 2 | task 3 | ACC | forgetting |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for stream in found:
+    for stream in results:
         metrics, summary = stream.metrics, stream.metrics.summary
         for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
             last = row is metrics.rows[-1]
@@ -253,14 +253,14 @@ def render_accuracy_matrices(found: list[StreamLearningResult]) -> str:
     return "\n".join(lines)
 
 
-def render_loss_forecasts(found: list[StreamLearningResult]) -> str:
+def render_loss_forecasts(results: list[StreamLearningResult]) -> str:
     """Render a table of each update's forecast and measured loss on earlier tasks."""
     lines = [
         "| scenario | method | version | predicted rise | measured rise | ratio | by task: before "
         "→ after |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
-    for stream in found:
+    for stream in results:
         for version in stream.versions:
             forecast = version.manifest.forecast
             if not forecast:
@@ -278,17 +278,19 @@ def render_loss_forecasts(found: list[StreamLearningResult]) -> str:
     return "\n".join(lines)
 
 
-def render_part_sizes(found: list[StreamLearningResult]) -> str:
+def render_part_sizes(results: list[StreamLearningResult]) -> str:
     """Render a table of the bytes in the last version's parts by type, total and new."""
     kinds = ("backbone", "displacement", "head", "curvature", "buffer")
     lines = [
         f"| scenario | method | {' | '.join(kinds)} | all | new |",
         f"|---|---|{'---:|' * (len(kinds) + 2)}",
     ]
-    for stream in found:
+    for stream in results:
         last = stream.versions[-1]
-        held = {kind: sum(part.bytes for part in last.parts if part.type == kind) for kind in kinds}
-        cells = [*held.values(), last.bytes, last.bytes_new]
+        bytes_by_kind = {
+            kind: sum(part.bytes for part in last.parts if part.type == kind) for kind in kinds
+        }
+        cells = [*bytes_by_kind.values(), last.bytes, last.bytes_new]
         named = [stream.scenario, stream.method]
         lines.append(
             f"| {' | '.join([*named, *(f'{b / 1000:,.0f}' if b else '–' for b in cells)])} |"

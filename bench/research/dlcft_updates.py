@@ -134,13 +134,14 @@ def train_base_and_run_updates(
         first,
         first,
     )
-    begun = time.monotonic()
+    start_time = time.monotonic()
     run_function_in_child(train_base_by_job, spec, folder / "base")
     result = json.loads((folder / "base" / "result" / "result.json").read_text())
     counts = result["results"][-1]
     accuracy = counts["correct"] / counts["total"]
     print(
-        f"base: {accuracy:.3f} on its 80 classes after {time.monotonic() - begun:.0f} s", flush=True
+        f"base: {accuracy:.3f} on its 80 classes after {time.monotonic() - start_time:.0f} s",
+        flush=True,
     )
     parts = [
         part
@@ -162,7 +163,7 @@ def train_base_and_run_updates(
             files.make_dataset_file_of_classes(stream, classes, "train", (i, options.updates, 0))
         )
         tried = TRIED[0] * (TRIED[1] / TRIED[0]) ** draw.random()
-        for rate, found in ((tried, trials), (RATE, updates)):
+        for rate, measurements in ((tried, trials), (RATE, updates)):
             patch: Json = {"method": {"name": "dlcft", "curvature": options.curvature, "probes": 1}}
             patch["optimizer"] = {
                 "name": "adam",
@@ -187,7 +188,7 @@ def train_base_and_run_updates(
             if before is not None:
                 update.measured = compute_loss_and_accuracy_changes(before.tasks, update.tasks[:-1])
                 update.held_out = compute_loss_and_accuracy_changes([before.test], [update.test])
-            found.append(update)
+            measurements.append(update)
         trials[-1].tasks, before = [], updates[-1]
         parent = {
             "version": i + 1,
@@ -213,15 +214,15 @@ def run_and_measure_update(
 ) -> DlcftUpdateMeasurement:
     """In a child process: run and time one update, and predict all tasks so far."""
     at: dict[str, float] = {}
-    used: dict[str, float] = {}
+    cpu_times: dict[str, float] = {}
     peak = 0
-    said: list[NetworkPredictions] = []
+    predictions: list[NetworkPredictions] = []
     measuring = 0.0
 
     def record_job_event(event: Json) -> None:
         nonlocal peak
         if event["event"] == "phase":
-            at[event["phase"]], used[event["phase"]] = time.perf_counter(), time.process_time()
+            at[event["phase"]], cpu_times[event["phase"]] = time.perf_counter(), time.process_time()
             if event["phase"] == "evaluate":
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -229,15 +230,15 @@ def run_and_measure_update(
         network: Network, method: Method, inputs: InputNormaliser
     ) -> None:
         nonlocal measuring
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         for path in tasks:
-            said.append(
+            predictions.append(
                 predict_sample_of_file(
                     network, method, inputs, path, spec["task"]["classes"], count
                 )
             )
-        measuring = time.perf_counter() - begun
-        said.append(
+        measuring = time.perf_counter() - start_time
+        predictions.append(
             predict_sample_of_file(
                 network, method, inputs, test, spec["task"]["classes"], count * len(network.classes)
             )
@@ -252,14 +253,14 @@ def run_and_measure_update(
     files = {part["name"]: folder / part["file"] for part in result["parts"]}
     return DlcftUpdateMeasurement(
         at["evaluate"] - at["train"],
-        used["evaluate"] - used["train"],
+        cpu_times["evaluate"] - cpu_times["train"],
         ended - at["evaluate"] - measuring,
         peak * 1024,
         {name: path.stat().st_size for name, path in files.items()},
         {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
         read_loss_forecast_terms(spec["parent"], _list_result_parts(folder), result),
-        said[:-1],
-        said[-1],
+        predictions[:-1],
+        predictions[-1],
         measuring,
     )
 
@@ -294,9 +295,11 @@ def read_loss_forecast_terms(
         return None
     section = MethodStateSection()
     old, new = _load_part_tensors(parent["parts"]), _load_part_tensors(parts)
-    kept = _load_part_tensors([part for part in parent["parts"] if part["type"] == "curvature"])
+    curvature_tensors = _load_part_tensors(
+        [part for part in parent["parts"] if part["type"] == "curvature"]
+    )
     section.replace_content(
-        kept, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu")
+        curvature_tensors, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu")
     )
     memory = CurvatureMemory(section)
     moved = {
@@ -309,8 +312,8 @@ def read_loss_forecast_terms(
         result["forecast"]["predicted"],
     )
     bend = memory.coupling * blocks
-    own = result["method"]["state"]["curvature"]["coupling"]
-    return LossForecastTerms(rise, bend, rise - bend, blocks, rise - bend + own * blocks)
+    new_coupling = result["method"]["state"]["curvature"]["coupling"]
+    return LossForecastTerms(rise, bend, rise - bend, blocks, rise - bend + new_coupling * blocks)
 
 
 def run_function_in_child(function: Any, *arguments: Any) -> Any:

@@ -104,11 +104,11 @@ def build_experiment_plan(
     protocol: DneExperimentSettings, per_task: int, heads: list[int], seeds: list[int]
 ) -> ExperimentPlan:
     """Build the plan of the DNE experiment on CIFAR-100. Raises PlanError."""
-    kept = {"exemplars": protocol.exemplars}
-    expanding = {**kept, "tuning_epochs": protocol.tuning_epochs}
+    exemplar_setting = {"exemplars": protocol.exemplars}
+    expanding = {**exemplar_setting, "tuning_epochs": protocol.tuning_epochs}
     methods: dict[str, Json] = {
         "der-net": {"name": "der-net", **expanding},
-        "icarl": {"name": "icarl", **kept},
+        "icarl": {"name": "icarl", **exemplar_setting},
         **{f"dne-{k}": {"name": "dne", "heads": k, **expanding} for k in heads},
         "finetune": {"name": "finetune"},
     }
@@ -200,8 +200,8 @@ def render_results_table(
             _format_number(new / 1e6, 3),
             _format_number(stages[-1]["state_bytes"] / 1e6, 3),
         ]
-        known = PAPER.get((per_task, run.method), (None, None, None))
-        cells += [_format_number(value) for value in known] if full else []
+        paper_figures = PAPER.get((per_task, run.method), (None, None, None))
+        cells += [_format_number(value) for value in paper_figures] if full else []
         lines.append(f"| {' | '.join([run.method, str(run.seed), *cells])} |")
     return "\n".join(lines)
 
@@ -243,8 +243,12 @@ def main() -> int:
         plan, ExperimentDatasetCache(options.data, out / "data"), options.device
     )
     outcomes, _ = collect_run_outcomes(runs, ExperimentResultStore(out))
-    found = [outcome for outcome in outcomes if outcome.readout == "class"]
-    print(render_results_table(found, protocol.architecture, per_task, options.protocol == "full"))
+    class_outcomes = [outcome for outcome in outcomes if outcome.readout == "class"]
+    print(
+        render_results_table(
+            class_outcomes, protocol.architecture, per_task, options.protocol == "full"
+        )
+    )
     return status
 
 

@@ -174,9 +174,9 @@ def iterate_cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Fil
                 paths[part][name].append(path)
             yield {
                 path: source.read(path)
-                for part, most in (("train", images), ("test", max(1, images // 4)))
+                for part, max_images in (("train", images), ("test", max(1, images // 4)))
                 for name in sorted(paths[part])[:classes]
-                for path in paths[part][name][:most]
+                for path in paths[part][name][:max_images]
             }
 
 
@@ -202,14 +202,14 @@ def learn_with_and_without_kills_and_compare(
     )
     undisturbed, killed = stream.model_names()
     for model, stages in ((undisturbed, ()), (killed, STAGES)):
-        begun = time.monotonic()
+        started_at = time.monotonic()
         learn_stream_with_job_kills(running, stream, model, epochs, stages)
-        print(f"  {model}: learned in {time.monotonic() - begun:.0f} s", flush=True)
-    versions, others = (
+        print(f"  {model}: learned in {time.monotonic() - started_at:.0f} s", flush=True)
+    versions, killed_versions = (
         [client.versions.retrieve(m, one.number) for one in list(client.versions.list(m))[1:]]
         for m in (undisturbed, killed)
     )
-    exit_unless_models_equal(stream, versions, others)
+    exit_unless_models_equal(stream, versions, killed_versions)
     exit_unless_experts_unchanged(versions)
     metrics, other = (client.metrics.retrieve(m) for m in (undisturbed, killed))
     exit_unless_true(
@@ -259,16 +259,16 @@ def learn_stream_with_job_kills(
 
 def kill_job_after_snapshot(running: service.RunningService, job: JobHandle, stage: str) -> None:
     """Kill the process of a job some steps after its snapshot in a stage."""
-    taken: types.SnapshotData | None = None
+    last_snapshot: types.SnapshotData | None = None
     for event in job.events(only=("progress", "snapshot")):
         if isinstance(event.data, types.SnapshotData):
-            taken = event.data
+            last_snapshot = event.data
         elif (
-            taken
+            last_snapshot
             and isinstance(event.data, types.ProgressData)
-            and STAGES[taken.stage or 0] == stage
+            and STAGES[last_snapshot.stage or 0] == stage
         ):
-            if (event.data.step or 0) <= (taken.step or 0):
+            if (event.data.step or 0) <= (last_snapshot.step or 0):
                 continue
             _require_job_process(running).kill()
             return
@@ -285,23 +285,25 @@ def print_resumed_snapshots(handle: JobHandle, job: types.Job, stages: tuple[str
     )
     events = list(handle.events())
     for attempt, stage in enumerate(stages, start=2):
-        place = next(
+        attempt_start = next(
             n
             for n, e in enumerate(events)
             if isinstance(e.data, types.StateData) and e.data.attempt == attempt
         )
-        snapshot = [e.data for e in events[:place] if isinstance(e.data, types.SnapshotData)][-1]
+        snapshot = [
+            e.data for e in events[:attempt_start] if isinstance(e.data, types.SnapshotData)
+        ][-1]
         before, after = (
             [e.data for e in part if isinstance(e.data, types.ProgressData) and e.data.step]
-            for part in (events[:place], events[place:])
+            for part in (events[:attempt_start], events[attempt_start:])
         )
-        told = f"after step {before[-1].step} of {before[-1].total_steps}"
+        progress_text = f"after step {before[-1].step} of {before[-1].total_steps}"
         exit_unless_true(
             (after[0].step or 0) > (snapshot.step or 0) > 0,
             f"attempt {attempt} began at step {after[0].step}",
         )
         print(
-            f"  task {job.task}: process killed in the stage of the {stage}, {told}; attempt "
+            f"  task {job.task}: process killed in the stage of the {stage}, {progress_text}; attempt "
             f"{attempt} "
             "went on from "
             f"the snapshot at step {snapshot.step}"
@@ -312,10 +314,10 @@ def print_resumed_snapshots(handle: JobHandle, job: types.Job, stages: tuple[str
 def exit_unless_models_equal(
     stream: StreamWithRecordedPredictions,
     versions: list[types.Version],
-    others: list[types.Version],
+    killed_versions: list[types.Version],
 ) -> None:
     """Exit with an error unless both models have equal parts and predictions."""
-    for one, other in zip(versions, others, strict=True):
+    for one, other in zip(versions, killed_versions, strict=True):
         ours, theirs = (read_part_digests(v) for v in (one, other))
         differing = sorted(
             name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
@@ -339,16 +341,17 @@ def exit_unless_models_equal(
 def exit_unless_experts_unchanged(versions: list[types.Version]) -> None:
     """Exit with an error unless every version contains the earlier experts unchanged."""
     for before, after in pairwise(versions):
-        number, known = after.number, read_part_digests(after)
+        number, digests = after.number, read_part_digests(after)
         for name, digest in read_part_digests(before).items():
             if name not in ("head", "exemplars"):
                 exit_unless_true(
-                    known.get(name) == digest, f"{name} has changed in version {number}"
+                    digests.get(name) == digest, f"{name} has changed in version {number}"
                 )
         new = {part.name: part.bytes for part in after.parts if part.shared_with is None}
-        wanted = {f"expert.{number}", "head", "exemplars", f"exemplars.images.{number}"}
+        expected_parts = {f"expert.{number}", "head", "exemplars", f"exemplars.images.{number}"}
         exit_unless_true(
-            new.keys() == wanted, f"version {number} stores {sorted(new)} and not {sorted(wanted)}"
+            new.keys() == expected_parts,
+            f"version {number} stores {sorted(new)} and not {sorted(expected_parts)}",
         )
         exit_unless_true(
             sum(new.values()) == after.bytes_new, f"version {number} adds {after.bytes_new} bytes"
@@ -373,25 +376,30 @@ def render_version_sizes(versions: list[types.Version]) -> str:
     for version in versions:
         new = {p.name: p.bytes for p in version.parts if p.shared_with is None}
         all_new = version.bytes_new
-        kept = [
+        head_and_exemplar_bytes = [
             new["head"],
             sum(size for name, size in new.items() if name.startswith("exemplars")),
         ]
-        cells = [sum(new.values()) - sum(kept), *kept, all_new, version.bytes - all_new]
+        cells = [
+            sum(new.values()) - sum(head_and_exemplar_bytes),
+            *head_and_exemplar_bytes,
+            all_new,
+            version.bytes - all_new,
+        ]
         lines.append(f"| {version.number} | {' | '.join(f'{b:,}' for b in cells)} |")
     return "\n".join(lines)
 
 
 def _require_job_process(running: service.RunningService) -> psutil.Process:
     """Return the process that the fork server forked for the job."""
-    for found in psutil.Process(running.process.pid).children(recursive=True):
-        parent = found.parent()
+    for process in psutil.Process(running.process.pid).children(recursive=True):
+        parent = process.parent()
         if (
-            "worker.attempts.zygote" in found.cmdline()
+            "worker.attempts.zygote" in process.cmdline()
             and parent is not None
-            and parent.cmdline() == found.cmdline()
+            and parent.cmdline() == process.cmdline()
         ):
-            return found
+            return process
     raise SystemExit("FAILED: no job runs")
 
 

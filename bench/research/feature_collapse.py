@@ -81,9 +81,9 @@ def _measure_feature_collapse_of_stream(
     model = _create_model(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
     for _, archive in digits.build_digit_archives():
         job = client.submit(model, archive).wait()
-        found = _read_feature_collapse(client, model, job.version)
-        if found is not None:
-            yield found
+        collapse = _read_feature_collapse(client, model, job.version)
+        if collapse is not None:
+            yield collapse
 
 
 def _measure_feature_collapse_at_extreme_rate(client: Perennial, seed: int) -> tuple[float, bool]:
@@ -91,11 +91,11 @@ def _measure_feature_collapse_at_extreme_rate(client: Perennial, seed: int) -> t
     archives = [archive for _, archive in digits.build_digit_archives()]
     for archive in archives[:-1]:
         client.submit(model, archive).wait()
-    found = _read_feature_collapse(
+    collapse = _read_feature_collapse(
         client, model, client.submit(model, archives[-1], recipe=ABSURD).wait().version
     )
-    assert found is not None, "a fifth version has ancestors"
-    return found
+    assert collapse is not None, "a fifth version has ancestors"
+    return collapse
 
 
 def _read_feature_collapse(
@@ -109,9 +109,12 @@ def _read_feature_collapse(
     return check.value, any("have collapsed" in text for text in version.warnings)
 
 
-def _print_feature_collapse_row(name: str, found: list[tuple[float, bool]]) -> None:
-    held = sum(is_held for _, is_held in found)
-    print(f"| {name} | {len(found)} | {held} | {max(loss for loss, _ in found):.3f} |", flush=True)
+def _print_feature_collapse_row(name: str, collapses: list[tuple[float, bool]]) -> None:
+    held_count = sum(is_held for _, is_held in collapses)
+    print(
+        f"| {name} | {len(collapses)} | {held_count} | {max(loss for loss, _ in collapses):.3f} |",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

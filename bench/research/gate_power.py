@@ -124,18 +124,18 @@ def main() -> None:
         "--orders", type=int, default=6, help="random orders of the classes for each stream"
     )
     parser.add_argument("--threads", type=int, default=1)
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     _print_accuracy_loss_detection_power()
-    if asked.photos is None:
-        features = _extract_features_of_all_data_sets(asked.data)
-        _print_gate_false_alarms({name: features[name] for name in ALARMED}, HEADS, asked.splits)
-        _print_largest_accuracy_losses_of_streams(STREAMS, features, HEADS, asked.orders)
+    if args.photos is None:
+        features = _extract_features_of_all_data_sets(args.data)
+        _print_gate_false_alarms({name: features[name] for name in ALARMED}, HEADS, args.splits)
+        _print_largest_accuracy_losses_of_streams(STREAMS, features, HEADS, args.orders)
     else:
-        features = _compute_or_load_features_by_data_set(asked.data, asked.photos, asked.cache)
-        _print_gate_false_alarms(features, AUTO, asked.splits)
+        features = _compute_or_load_features_by_data_set(args.data, args.photos, args.cache)
+        _print_gate_false_alarms(features, AUTO, args.splits)
         _print_largest_accuracy_losses_of_streams(
-            _list_gate_study_streams(features), features, AUTO, asked.orders
+            _list_gate_study_streams(features), features, AUTO, args.orders
         )
 
 
@@ -154,16 +154,16 @@ def _print_accuracy_loss_detection_power() -> None:
 
 def _extract_features_of_all_data_sets(data: Path) -> dict[str, GateStudyFeatures]:
     """Extract the features of all studied data sets with the packaged base."""
-    known: dict[str, GateStudyFeatures] = {}
+    features_by_key: dict[str, GateStudyFeatures] = {}
     with tempfile.TemporaryDirectory() as cache:
         files = ExperimentDatasetCache(data, Path(cache))
         for stream in STREAMS:
             assert isinstance(stream.images, PlannedImages)
             key = stream.images.model_dump_json()
-            if key not in known:
-                known[key] = _extract_packaged_features(files, stream.images)
+            if key not in features_by_key:
+                features_by_key[key] = _extract_packaged_features(files, stream.images)
     return {
-        s.name: known[s.images.model_dump_json()]
+        s.name: features_by_key[s.images.model_dump_json()]
         for s in STREAMS
         if isinstance(s.images, PlannedImages)
     }
@@ -175,17 +175,22 @@ def _compute_or_load_features_by_data_set(
     """Compute the ImageNet base's features of each data set, cached on disk, by its name."""
     cache.mkdir(parents=True, exist_ok=True)
     prepared = closed_forms.load_packaged_backbones(cache)[imagenet_base.NAME]
-    found = {}
+    features_by_name = {}
     for stream in (
         *closed_forms.iterate_closed_form_data_sets(data),
         closed_forms.read_photo_data_set(photos),
     ):
-        held = closed_forms.compute_cached_features(stream, imagenet_base.NAME, prepared, cache)
-        parts = ((held.train, held.labels), (held.held_out, held.expected))
-        found[stream.name] = GateStudyFeatures(
+        cached_features = closed_forms.compute_cached_features(
+            stream, imagenet_base.NAME, prepared, cache
+        )
+        parts = (
+            (cached_features.train, cached_features.labels),
+            (cached_features.held_out, cached_features.expected),
+        )
+        features_by_name[stream.name] = GateStudyFeatures(
             *((append_column_of_ones(h).double(), labels) for h, labels in parts)
         )
-    return found
+    return features_by_name
 
 
 def _list_gate_study_streams(features: dict[str, GateStudyFeatures]) -> tuple[GateStudyStream, ...]:
@@ -290,12 +295,12 @@ def _print_gate_false_alarms(
     total: Counter[str] = Counter()
     for name, data in streams.items():
         for head, learn in heads.items():
-            held: dict[int, Counter[str]] = {images: Counter() for images in HELD_OUT}
+            held_counts: dict[int, Counter[str]] = {images: Counter() for images in HELD_OUT}
             for _ in range(splits):
                 for images, judged in _judge_updates_without_accuracy_loss(data, learn, generator):
                     for update, checks in zip(UPDATES, judged, strict=True):
-                        held[images][update] += not all(check["passed"] for check in checks)
-            for images, counts in held.items():
+                        held_counts[images][update] += not all(check["passed"] for check in checks)
+            for images, counts in held_counts.items():
                 total += counts
                 cells = [f"{counts[update]} of {splits}" for update in UPDATES]
                 print(f"| {name} | {head} | {images} | {' | '.join(cells)} |", flush=True)
@@ -330,11 +335,14 @@ def _judge_updates_without_accuracy_loss(
         fit_head_on_part(slice(1, None, 2), name)[0],
     ]
     for images in HELD_OUT:
-        held = _draw_random_rows(all_held, images, generator)
-        truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
-        old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
+        held_out_rows = _draw_random_rows(all_held, images, generator)
+        truth = torch.tensor([place_of[int(label)] for label in data.test[1][held_out_rows]])
+        old, *new_predictions = (
+            head(data.test[0][held_out_rows]).argmax(1) for head in (before, *updates)
+        )
         tasks = [
-            _TaskPredictionsByOldAndNewVersion(1, truth, old, new, new, new < 0) for new in answers
+            _TaskPredictionsByOldAndNewVersion(1, truth, old, new, new, new < 0)
+            for new in new_predictions
         ]
         yield (
             images,
@@ -345,8 +353,8 @@ def _judge_updates_without_accuracy_loss(
         )
 
 
-def _draw_random_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    return rows[torch.randperm(len(rows), generator=generator)[:most]]
+def _draw_random_rows(rows: Tensor, max_rows: int, generator: torch.Generator) -> Tensor:
+    return rows[torch.randperm(len(rows), generator=generator)[:max_rows]]
 
 
 def _find_rows_of_class(labels: Tensor, number: int) -> Tensor:
@@ -395,13 +403,13 @@ def _count_lost_and_gained_predictions(
 def _count_flips_of_task(
     task: _TaskPredictionsByOldAndNewVersion, against: int
 ) -> TaskDriftFlipCounts:
-    right, kept = task.old == task.truth, task.best == task.truth
+    right, best_right = task.old == task.truth, task.best == task.truth
     return TaskDriftFlipCounts(
         task=task.number,
         against=against,
         images=len(task.truth),
-        negative=int((right & ~kept).sum()),
-        positive=int((kept & ~right).sum()),
+        negative=int((right & ~best_right).sum()),
+        positive=int((best_right & ~right).sum()),
     )
 
 
@@ -414,8 +422,12 @@ def _judge_accuracy_losses_by_gate(
     """Judge losses as the gate does, with one of its settings."""
     forgotten, lost, confused = [], [], []
     for task in tasks:
-        right, kept, now = task.old == task.truth, task.best == task.truth, task.now == task.truth
-        forgotten.append((task.truth, right, right & ~kept, kept & ~right))
+        right, best_right, now = (
+            task.old == task.truth,
+            task.best == task.truth,
+            task.now == task.truth,
+        )
+        forgotten.append((task.truth, right, right & ~best_right, best_right & ~right))
         lost.append((task.truth, right, right & ~now, now & ~right))
         confused.append((task.truth, right, right & task.is_new, now & ~right))
     counts = dict.fromkeys(("images", "negative", "positive"), 0)
@@ -459,20 +471,24 @@ def _print_largest_accuracy_losses_of_streams(
         data = features[stream.images if isinstance(stream.images, str) else stream.name]
         for head, learn in heads.items():
             worst: dict[str, float] = {}
-            held: Counter[str] = Counter()
+            held_counts: Counter[str] = Counter()
             versions = 0
             for order in range(orders):
                 for checks, strict in _learn_stream_and_yield_gate_checks(
                     stream, data, learn, order
                 ):
                     versions += 1
-                    held.update(check["name"] for check in checks if not check["passed"])
-                    held.update(["held"] if any(not check["passed"] for check in checks) else [])
+                    held_counts.update(check["name"] for check in checks if not check["passed"])
+                    held_counts.update(
+                        ["held"] if any(not check["passed"] for check in checks) else []
+                    )
                     _update_worst_checks(worst, strict)
             values = [f"{worst[name]:.3f}" if name in worst else "–" for name in CHECKS]
-            cells = [f"{value} ({held[name]})" for value, name in zip(values, CHECKS, strict=True)]
+            cells = [
+                f"{value} ({held_counts[name]})" for value, name in zip(values, CHECKS, strict=True)
+            ]
             print(
-                f"| {stream.name} | {head} | {versions} | {held['held']} | {' | '.join(cells)} |",
+                f"| {stream.name} | {head} | {versions} | {held_counts['held']} | {' | '.join(cells)} |",
                 flush=True,
             )
 
@@ -498,31 +514,33 @@ def _learn_stream_and_yield_gate_checks(
     count = min(data.class_count, MOST_CLASSES.get(stream.name, data.class_count))
     classes = torch.randperm(data.class_count, generator=generator)[:count].tolist()
     size = stream.classes_per_task
-    seen: list[tuple[Tensor, Tensor]] = []
+    labelled_rows: list[tuple[Tensor, Tensor]] = []
     current: str | None = None
     heads: list[tuple[int, Head]] = []
     best: dict[int, list[tuple[int, Tensor]]] = {}
     for number in range(1, count // size + 1):
-        known = number * size
-        for row in range(known - size, known):
+        known_count = number * size
+        for row in range(known_count - size, known_count):
             rows = _find_rows_of_class(data.train[1], classes[row])
             rows = _draw_random_rows(rows, stream.train_per_class, generator)
-            seen.append((rows, torch.full((len(rows),), row)))
-        picked, labels = (torch.cat(column) for column in zip(*seen, strict=True))
-        head, current = learn(data.train[0][picked], labels, known, current)
-        heads.append((known, head))
+            labelled_rows.append((rows, torch.full((len(rows),), row)))
+        picked, labels = (torch.cat(column) for column in zip(*labelled_rows, strict=True))
+        head, current = learn(data.train[0][picked], labels, known_count, current)
+        heads.append((known_count, head))
         if number > 1:
             yield _judge_new_head_by_gate(data, classes, size, heads, best)
         for task in range(1, number + 1):
             features, _ = _select_task_test_features(data, classes, size, task)
-            best.setdefault(task, []).append((known, heads[-1][1](features).argmax(1)))
+            best.setdefault(task, []).append((known_count, heads[-1][1](features).argmax(1)))
 
 
 def _select_task_test_features(
     data: GateStudyFeatures, classes: list[int], size: int, task: int
 ) -> tuple[Tensor, Tensor]:
     rows = [_find_rows_of_class(data.test[1], c) for c in classes[(task - 1) * size : task * size]]
-    truth = torch.cat([torch.full((len(of),), (task - 1) * size + i) for i, of in enumerate(rows)])
+    truth = torch.cat(
+        [torch.full((len(class_rows),), (task - 1) * size + i) for i, class_rows in enumerate(rows)]
+    )
     return data.test[0][torch.cat(rows)], truth
 
 
@@ -539,19 +557,21 @@ def _judge_new_head_by_gate(
         features, truth = _select_task_test_features(data, classes, size, task)
         scores = new(features)
         now = scores.argmax(1)
-        answered = old(features).argmax(1)
+        old_predictions = old(features).argmax(1)
         tasks.append(
             _TaskPredictionsByOldAndNewVersion(
-                task, truth, answered, scores[:, :before].argmax(1), now, now >= before
+                task, truth, old_predictions, scores[:, :before].argmax(1), now, now >= before
             )
         )
         if size == 1:
             continue  # as the service, which asks for two classes
-        known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
+        known_count, rows = max(
+            best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum())
+        )
         drifts.append(
             _count_flips_of_task(
                 _TaskPredictionsByOldAndNewVersion(
-                    task, truth, rows, scores[:, :known].argmax(1), now, now < 0
+                    task, truth, rows, scores[:, :known_count].argmax(1), now, now < 0
                 ),
                 1,
             )

@@ -54,20 +54,25 @@ def main() -> None:
     )
     options = parser.parse_args()
     environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
-    begun = time.monotonic()
+    start_time = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder), environment) as running,
     ):
         client = Perennial(running.key, base_url=running.url)
         recipe = {"epochs": options.epochs}
-        found = learn_with_all_methods(
+        results = learn_with_all_methods(
             client, client.methods.list().items, tasks=options.tasks, recipe=recipe
         )
-        seconds = time.monotonic() - begun
-        said = render_responses_to_bad_settings(client, recipe=recipe)
-    print(render_method_accuracy_table(found), render_accuracy_matrices(found), said, sep="\n\n")
-    print(f"\n{len(found)} methods in {seconds:.0f} s")
+        seconds = time.monotonic() - start_time
+        bad_settings_report = render_responses_to_bad_settings(client, recipe=recipe)
+    print(
+        render_method_accuracy_table(results),
+        render_accuracy_matrices(results),
+        bad_settings_report,
+        sep="\n\n",
+    )
+    print(f"\n{len(results)} methods in {seconds:.0f} s")
 
 
 def learn_with_all_methods(
@@ -121,15 +126,15 @@ def build_model_request(
     }
 
 
-def render_method_accuracy_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
+def render_method_accuracy_table(results: list[tuple[types.Model, types.Metrics]]) -> str:
     """Render a summary table: last row of each accuracy matrix, and its figures."""
-    columns = max(len(metrics.columns) for _, metrics in found)
+    columns = max(len(metrics.columns) for _, metrics in results)
     tasks = [f"task {n + 1}" for n in range(columns)]
     lines = [
         f"| method | scenario | network | {' | '.join(tasks)} | ACC | BWT | forgetting | k-NN |",
         f"|---|---|---|{'---:|' * (columns + 4)}",
     ]
-    for model, metrics in found:
+    for model, metrics in results:
         figures = metrics.summary
         probe = figures.knn_probe.accuracy if figures.knn_probe else None
         cells = [
@@ -144,14 +149,14 @@ def render_method_accuracy_table(found: list[tuple[types.Model, types.Metrics]])
     return "\n".join(lines)
 
 
-def render_accuracy_matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
+def render_accuracy_matrices(results: list[tuple[types.Model, types.Metrics]]) -> str:
     """Render the accuracy matrix of every method in Markdown."""
-    tasks = [column.task for column in max((metrics.columns for _, metrics in found), key=len)]
+    tasks = [column.task for column in max((metrics.columns for _, metrics in results), key=len)]
     lines = [
         f"| R of | version | {' | '.join(f'task {task}' for task in tasks)} |",
         f"|---|---:|{'---:|' * len(tasks)}",
     ]
-    for model, metrics in found:
+    for model, metrics in results:
         for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
             named = [_get_method_of_model(model), str(row.version)]
             lines.append(f"| {' | '.join([*named, *(_format_number(cell) for cell in cells)])} |")

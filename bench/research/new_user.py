@@ -53,9 +53,9 @@ def main() -> None:
         for number, (words, fields) in enumerate(MODELS.items()):
             name = f"user-{number}"
             client.models.create(name, **fields)
-            begun = time.monotonic()
+            start_time = time.monotonic()
             ends = [client.submit(name, archive).wait(3600, check=False) for archive in archives]
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start_time
             failed = [end for end in ends if end.state != "succeeded"]
             if failed:
                 print(
@@ -64,14 +64,14 @@ def main() -> None:
                     flush=True,
                 )
                 continue
-            found = client.metrics.retrieve(name).summary
-            kept = client.memory.retrieve(name).items
-            shown = (found.acc, found.forgetting, found.learning_accuracy)
+            summary = client.metrics.retrieve(name).summary
+            retained_count = client.memory.retrieve(name).items
+            shown = (summary.acc, summary.forgetting, summary.learning_accuracy)
             figures = " | ".join("–" if figure is None else f"{figure:.3f}" for figure in shown)
-            print(f"| {words} | {figures} | {seconds:.0f} | {kept} |", flush=True)
+            print(f"| {words} | {figures} | {seconds:.0f} | {retained_count} |", flush=True)
             warnings[words] = ends[-1].warnings
-    for words, said in warnings.items():
-        for text in said:
+    for words, model_warnings in warnings.items():
+        for text in model_warnings:
             print(f"\n{words}: {text}")
 
 

@@ -116,44 +116,44 @@ def main() -> int:
 def average_runs_by_method(outcomes: Sequence[RunOutcomeUnderProtocol]) -> list[OlorTransferRow]:
     """Average finished runs over streams and seeds into a row per method."""
     of_method: dict[str, list[RunOutcomeUnderProtocol]] = {}
-    for cell, found in group_outcomes_by_table_cell(outcomes).items():
-        of_method.setdefault(cell[3], []).extend(found)
-    made = []
-    for method, found in of_method.items():
+    for cell, grouped_outcomes in group_outcomes_by_table_cell(outcomes).items():
+        of_method.setdefault(cell[3], []).extend(grouped_outcomes)
+    table_rows = []
+    for method, grouped_outcomes in of_method.items():
         rolled = [
             stage["rollback"]
-            for one in found
+            for one in grouped_outcomes
             for stage in one.record["stages"]
             if "rollback" in stage
         ]
-        made.append(
+        table_rows.append(
             OlorTransferRow(
                 network=method.split("-")[0],
                 method=method.partition("-")[2],
                 first=statistics.fmean(each["first"] for each in rolled) if rolled else None,
                 mean=statistics.fmean(each["mean"] for each in rolled) if rolled else None,
-                target=_compute_mean(one.figures["acc"] for one in found),
-                source=_compute_mean(one.figures["source"] for one in found),
-                learned=_compute_mean(one.matrix[0][0] for one in found),
-                kept=_compute_mean(one.matrix[-1][0] for one in found),
-                runs=len(found),
+                target=_compute_mean(one.figures["acc"] for one in grouped_outcomes),
+                source=_compute_mean(one.figures["source"] for one in grouped_outcomes),
+                learned=_compute_mean(one.matrix[0][0] for one in grouped_outcomes),
+                kept=_compute_mean(one.matrix[-1][0] for one in grouped_outcomes),
+                runs=len(grouped_outcomes),
             )
         )
-    return made
+    return table_rows
 
 
-def is_pareto_optimal(row: OlorTransferRow, others: Iterable[OlorTransferRow]) -> bool:
+def is_pareto_optimal(row: OlorTransferRow, all_rows: Iterable[OlorTransferRow]) -> bool:
     """Return True if no other row of the network is better in source and target accuracy."""
     return not any(
         (other.target, other.source) != (row.target, row.source)
         and other.target >= row.target
         and other.source >= row.source
-        for other in others
+        for other in all_rows
         if other.network == row.network
     )
 
 
-def render_olor_transfer_table(found: Sequence[OlorTransferRow]) -> str:
+def render_olor_transfer_table(table_rows: Sequence[OlorTransferRow]) -> str:
     """Render the transfer results in Markdown, by network and rising target accuracy."""
     head = [
         "network",
@@ -170,7 +170,7 @@ def render_olor_transfer_table(found: Sequence[OlorTransferRow]) -> str:
         f"| {' | '.join(head)} |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | --- |",
     ]
-    for row in sorted(found, key=lambda row: (row.network, row.target)):
+    for row in sorted(table_rows, key=lambda row: (row.network, row.target)):
         first, mean = ("" if value is None else f"{value:.2f}" for value in (row.first, row.mean))
         cells = [
             row.network,
@@ -181,16 +181,20 @@ def render_olor_transfer_table(found: Sequence[OlorTransferRow]) -> str:
             f"{100 * row.source:.1f}",
         ]
         cells += [f"{100 * row.learned:.1f} → {100 * row.kept:.1f}", str(row.runs)]
-        lines.append(f"| {' | '.join(cells)} | {'*' if is_pareto_optimal(row, found) else ''} |")
+        lines.append(
+            f"| {' | '.join(cells)} | {'*' if is_pareto_optimal(row, table_rows) else ''} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def _expand_methods_over_olor_grid(
-    known: Sequence[dict[str, Any]], networks: Sequence[str], grid: Sequence[tuple[float, float]]
+    planned_methods: Sequence[dict[str, Any]],
+    networks: Sequence[str],
+    grid: Sequence[tuple[float, float]],
 ) -> list[dict[str, Any]]:
     """Extend the plan to all pairs of OLOR's iota1 and gamma, with full tuning and linear probe."""
     methods = []
-    for method in known:
+    for method in planned_methods:
         network, _, kind = method["name"].partition("-")
         if network not in networks or not kind.startswith(("full", "linear-probe", "olor")):
             continue

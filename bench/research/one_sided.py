@@ -155,11 +155,11 @@ def iterate_imbalance_study_data_sets(
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
     yield hold_out_images_of_each_class("digits", _encode_labelled_images(pixels, digits.target))
-    found = (
+    mnist_arrays = (
         closed_forms.read_idx_byte_array(data / "mnist", f"train-{kind}")[:6000]
         for kind in ("images", "labels")
     )
-    yield hold_out_images_of_each_class("MNIST", _encode_labelled_images(*found))
+    yield hold_out_images_of_each_class("MNIST", _encode_labelled_images(*mnist_arrays))
     yield hold_out_images_of_each_class("CIFAR-100, 60–69", read_cifar_archives(data, "60-69"))
     yield hold_out_images_of_each_class("CIFAR-100, 70–79", read_cifar_archives(data, "70-79"))
     enlarged = [
@@ -182,7 +182,7 @@ def _encode_labelled_images(pixels: np.ndarray, labels: np.ndarray) -> closed_fo
 
 def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
     """Read the first 250 images of each class in CIFAR archives."""
-    found: closed_forms.Labelled = []
+    labelled_images: closed_forms.Labelled = []
     for number, ten in enumerate(tens):
         with zipfile.ZipFile(data / "cifar100" / f"classes_{ten}.zip") as archive:
             by_class: dict[str, list[str]] = {}
@@ -190,8 +190,10 @@ def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
                 if name.endswith(".png"):
                     by_class.setdefault(name.split("/")[-2], []).append(name)
             for c, label in enumerate(sorted(by_class)):
-                found += [(archive.read(name), 10 * number + c) for name in by_class[label][:250]]
-    return found
+                labelled_images += [
+                    (archive.read(name), 10 * number + c) for name in by_class[label][:250]
+                ]
+    return labelled_images
 
 
 def hold_out_images_of_each_class(name: str, images: closed_forms.Labelled) -> EncodedImagesByClass:
@@ -202,7 +204,9 @@ def hold_out_images_of_each_class(name: str, images: closed_forms.Labelled) -> E
     lists = [by_class[c] for c in sorted(by_class)]
     needed = FEW + BULK
     held_out = [rows[: min(HELD_OUT, max(0, len(rows) - needed))] for rows in lists]
-    train = [rows[len(held) :] for rows, held in zip(lists, held_out, strict=True)]
+    train = [
+        rows[len(held_out_images) :] for rows, held_out_images in zip(lists, held_out, strict=True)
+    ]
     return EncodedImagesByClass(name, train, held_out)
 
 
@@ -219,9 +223,9 @@ class BatchPlanAccuracyBenchmark:
             if base == "photos"
             else packaged_base.load_packaged_base_description().architecture
         )
-        known = build_recipe_catalogue()
+        catalogue = build_recipe_catalogue()
         self._recipe = resolve_recipe(
-            known, "class", build_recipe_of_new_model(known, patch, name)
+            catalogue, "class", build_recipe_of_new_model(catalogue, patch, name)
         ).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {
@@ -245,9 +249,9 @@ class BatchPlanAccuracyBenchmark:
         self, case: Callable[[int, int], Batches], draws: int
     ) -> str:
         """Measure mean accuracy before and after a case's last batch, over several random draws."""
-        found = [self._measure_accuracy_of_batch_plan(case, seed) for seed in range(draws)]
-        before, after = (float(np.mean(part)) for part in zip(*found, strict=True))
-        loss = max(first - last for first, last in found)
+        accuracy_pairs = [self._measure_accuracy_of_batch_plan(case, seed) for seed in range(draws)]
+        before, after = (float(np.mean(part)) for part in zip(*accuracy_pairs, strict=True))
+        loss = max(first - last for first, last in accuracy_pairs)
         return f"{before:.3f} → {after:.3f} ({loss:.3f})"
 
     def _measure_accuracy_of_batch_plan(
@@ -275,7 +279,7 @@ class BatchPlanAccuracyBenchmark:
                 "manifest": {"classes": [], "heads": [], "init": {"kind": "random", "seed": 0}},
                 "parts": [{"name": "base", "type": "base", "path": str(self._weights)}],
             }
-            kept: list[Json] = []
+            task_parts: list[Json] = []
             for number, batch in enumerate(batches, 1):
                 images = [
                     (self._stream.train[c][row], c) for c, rows in batch for row in orders[c][rows]
@@ -283,7 +287,7 @@ class BatchPlanAccuracyBenchmark:
                 out = folder / str(number)
                 out.mkdir()
                 parent = self._learn_batch_as_version(
-                    images, number, parent, base, out, kept, accuracies
+                    images, number, parent, base, out, task_parts, accuracies
                 )
         return accuracies[-2], accuracies[-1]
 
@@ -294,7 +298,7 @@ class BatchPlanAccuracyBenchmark:
         parent: Json,
         base: Json,
         out: Path,
-        kept: list[Json],
+        task_parts: list[Json],
         accuracies: list[float],
     ) -> Json:
         present = sorted({c for _, c in images})
@@ -319,17 +323,17 @@ class BatchPlanAccuracyBenchmark:
         def record_accuracy(network: Network, method: Method, inputs: InputNormaliser) -> None:
             accuracies.append(self._measure_mean_class_accuracy(network, method, inputs))
 
-        known = self._known if self._is_backbone_frozen else None
+        caching_normaliser = self._known if self._is_backbone_frozen else None
         learning = LearningJob(
             complete_job_spec(spec),
             lambda event: None,
             EmptyControlRequestSource(),
             record_accuracy,
-            inputs=known,
+            inputs=caching_normaliser,
         )
         with learning.numerics.use_numerics_flags():
             learning.run_job_phases()
-        return self._describe_result_as_parent_version(out / "result", number, kept)
+        return self._describe_result_as_parent_version(out / "result", number, task_parts)
 
     def _measure_mean_class_accuracy(
         self, network: Network, method: Method, inputs: InputNormaliser
@@ -342,14 +346,14 @@ class BatchPlanAccuracyBenchmark:
                 pixels = torch.stack(
                     [self._decode_image(content) for content in self._stream.held_out[int(name)]]
                 )
-                answers = method.predict_logits(network, inputs(pixels), None).argmax(1)
-                recalls.append(float((answers == row).double().mean()))
+                predicted_rows = method.predict_logits(network, inputs(pixels), None).argmax(1)
+                recalls.append(float((predicted_rows == row).double().mean()))
         return float(np.mean(recalls))
 
     def _describe_result_as_parent_version(
-        self, folder: Path, number: int, kept: list[Json]
+        self, folder: Path, number: int, task_parts: list[Json]
     ) -> Json:
-        """Describe a job's result as the next batch's parent; add its task's parts to `kept`."""
+        """Describe a job's result as the next batch's parent; add its task's parts to `task_parts`."""
         result = json.loads((folder / "result.json").read_text())
         parts = [
             {"name": part["name"], "type": part["type"], "path": str(folder / part["file"])}
@@ -359,12 +363,12 @@ class BatchPlanAccuracyBenchmark:
             name: result[name] for name in ("classes", "heads", "method", "normalise", "network")
         }
         per_task = [part for part in parts if part["type"] in PER_TASK]
-        kept += [part for part in per_task if not part["name"].endswith(REST)]
-        others = [part for part in parts if part not in per_task]
+        task_parts += [part for part in per_task if not part["name"].endswith(REST)]
+        shared_parts = [part for part in parts if part not in per_task]
         return {
             "version": number,
             "manifest": {"version": number, **manifest},
-            "parts": [*others, *kept],
+            "parts": [*shared_parts, *task_parts],
         }
 
     @property

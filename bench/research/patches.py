@@ -52,11 +52,11 @@ def main() -> None:
     parser.add_argument("--streams", default="MNIST;CIFAR-100", help="some of these")
     parser.add_argument("--rows", default=";".join(ROWS), help="; ".join(ROWS))
     options = parser.parse_args()
-    known = {
+    stream_loaders = {
         "MNIST": lambda: iterate_digit_batches(options.data / "mnist", options.images),
         "CIFAR-100": lambda: iterate_cifar_batches(options.data / "cifar100", options.images),
     }
-    streams = {name: list(known[name]()) for name in options.streams.split(";")}
+    streams = {name: list(stream_loaders[name]()) for name in options.streams.split(";")}
     with (
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder)) as running,
@@ -130,22 +130,26 @@ def measure_edits_of_stream(
 ) -> Iterator[str]:
     """Learn a stream with and without retained images, apply edits, and yield a table row for each."""
     models = {}
-    for kept in (False, True):
+    for has_retained_images in (False, True):
         method = dict(ROWS[row])
         if method["name"] == "analytic":
-            method["keep"] = "features" if kept else "sums"
-        name = f"{stream}-{row}-{kept}".replace(" ", "").replace(",", "-").replace("+", "p")
+            method["keep"] = "features" if has_retained_images else "sums"
+        name = (
+            f"{stream}-{row}-{has_retained_images}".replace(" ", "")
+            .replace(",", "-")
+            .replace("+", "p")
+        )
         client.models.create(
             name.lower(),
             architecture={"name": "resnet20", "width": 32},
             base=BASE,
             recipe={"method": method, "epochs": epochs, "data_report": "off"},
             gate={"checks": "off"},
-            training_data_days=7 if kept else 0,
+            training_data_days=7 if has_retained_images else 0,
         )
         for batch in batches:
             client.submit(name.lower(), pack_batch_archive(batch)).wait(3600)
-        models[kept] = name.lower()
+        models[has_retained_images] = name.lower()
     for words, operations in list_measured_edits(batches).items():
         patched, exact = (
             apply_and_measure_edit(client, model, operations) for model in models.values()
@@ -159,9 +163,9 @@ def apply_and_measure_edit(
     client: Perennial, model: str, operations: Sequence[Json]
 ) -> tuple[float | None, float | None]:
     """Apply an edit; return the new version's accuracy overall and on the merged class."""
-    sent = client.edits.create(model, operations)
-    client.job(sent.job).wait(3600)
-    edit = client.edits.retrieve(model, sent.number)
+    submitted_edit = client.edits.create(model, operations)
+    client.job(submitted_edit.job).wait(3600)
+    edit = client.edits.retrieve(model, submitted_edit.number)
     assert edit.version is not None, "its job has succeeded"
     target = next((one["merge"]["into"] for one in operations if "merge" in one), None)
     right = total = merged_right = merged_total = 0

@@ -55,18 +55,18 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="stop after so many, to go on later"
     )
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    data = load_cifar_images(asked.data, asked.out / "images.npz")
-    BaseTraining(data, asked.out, asked.epochs, asked.width).train_until(
-        time.monotonic() + asked.minutes * 60
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    data = load_cifar_images(args.data, args.out / "images.npz")
+    BaseTraining(data, args.out, args.epochs, args.width).train_until(
+        time.monotonic() + args.minutes * 60
     )
 
 
 def load_cifar_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
     """Load the training and test images of 60 CIFAR-100 classes with labels."""
     if not cache.exists():
-        found: dict[str, list[Any]] = {
+        array_values: dict[str, list[Any]] = {
             "train": [],
             "test": [],
             "train_labels": [],
@@ -82,9 +82,11 @@ def load_cifar_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
                     if label not in classes:
                         classes.append(label)
                     with Image.open(io.BytesIO(archive.read(entry))) as picture:
-                        found[part].append(np.asarray(picture.convert("RGB")).transpose(2, 0, 1))
-                    found[f"{part}_labels"].append(classes.index(label))
-        arrays = {name: np.asarray(values) for name, values in found.items()}
+                        array_values[part].append(
+                            np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
+                        )
+                    array_values[f"{part}_labels"].append(classes.index(label))
+        arrays = {name: np.asarray(values) for name, values in array_values.items()}
         np.savez(cache, allow_pickle=False, classes=np.asarray(classes), **arrays)
     with np.load(cache, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}

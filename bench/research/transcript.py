@@ -111,8 +111,8 @@ def write_weekly_photo_folders(source: Path, folder: Path) -> None:
             part, label, _file = name.split("/")
             files.setdefault((label, part), []).append(name)
         labels = sorted({label for label, _part in files})[: WEEKS * CLASSES]
-        for place, label in enumerate(labels):
-            week = folder / f"week-{31 + place // CLASSES}"
+        for label_index, label in enumerate(labels):
+            week = folder / f"week-{31 + label_index // CLASSES}"
             for part, count in (("train", TO_LEARN), ("test", HELD_OUT)):
                 for number, name in enumerate(files[label, part][:count]):
                     write_file_with_folders(

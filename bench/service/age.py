@@ -117,8 +117,8 @@ class UpdateCostBench:
             "recipe": RECIPES[method],
             "gate": {"checks": "off"},
         }
-        answer = self._client.post("/v1/models", json=model)
-        assert answer.status_code == 201, answer.text
+        response = self._client.post("/v1/models", json=model)
+        assert response.status_code == 201, response.text
 
     def learn_random_batch_and_measure_cost(self, number: int) -> UpdateCost:
         """Submit a batch of random images and learn it; return the update's cost."""
@@ -128,39 +128,46 @@ class UpdateCostBench:
 
     def learn_batch_and_measure_cost(self, archive: bytes) -> UpdateCost:
         """Submit a batch and learn it; return the update's cost."""
-        answer = self._client.post(
+        response = self._client.post(
             f"/v1/models/{self._model}/tasks",
             content=archive,
             headers={"Content-Type": "application/octet-stream"},
         )
-        assert answer.status_code == 202, answer.text
+        assert response.status_code == 202, response.text
         return self._run_waiting_job_and_measure_cost()
 
     def apply_edit_and_measure_cost(self, operations: list[dict[str, Any]]) -> UpdateCost:
         """Submit an edit and make its version; return the cost."""
-        answer = self._client.post(
+        response = self._client.post(
             f"/v1/models/{self._model}/edits", json={"operations": operations}
         )
-        assert answer.status_code == 202, answer.text
+        assert response.status_code == 202, response.text
         return self._run_waiting_job_and_measure_cost()
 
     def _run_waiting_job_and_measure_cost(self) -> UpdateCost:
         """Let the worker run the waiting job, and return its cost."""
         zygote = psutil.Process(self._worker.ensure_fork_server_running().pid)
-        here = psutil.Process()
+        current_process = psutil.Process()
         self._store.counts.clear()
-        cpu, own, begin = _get_cpu_seconds(zygote), _get_cpu_seconds(here), time.perf_counter()
+        cpu, own_cpu_before, begin = (
+            _get_cpu_seconds(zygote),
+            _get_cpu_seconds(current_process),
+            time.perf_counter(),
+        )
         with _count_sql_statements() as counted:
             self._worker.run_jobs(lambda: False)
         seconds = time.perf_counter() - begin
-        used, own_used = _get_cpu_seconds(zygote) - cpu, _get_cpu_seconds(here) - own
+        job_cpu_s, own_used = (
+            _get_cpu_seconds(zygote) - cpu,
+            _get_cpu_seconds(current_process) - own_cpu_before,
+        )
         with self._db.read() as session:
             job = session.scalars(select(Job).order_by(Job.place.desc()).limit(1)).one()
             assert job.state == "succeeded", (job.state, job.error)
             named = session.scalar(select(Version.bytes_new).where(Version.job_id == job.id))
         return UpdateCost(
             seconds,
-            used,
+            job_cpu_s,
             own_used,
             counted[0],
             sum(self._store.counts.values()),
@@ -226,13 +233,13 @@ def run_stream_and_print_update_costs(method: str, scenario: str, updates: int, 
         "bytes |"
     )
     print("|---:|---:|---:|---:|---:|---:|---|---:|---:|")
-    seen: list[UpdateCost] = []
+    costs: list[UpdateCost] = []
     with tempfile.TemporaryDirectory() as folder:
         stream = UpdateCostBench(Path(folder), method, scenario, side)
         try:
             for number in range(1, updates + 1):
                 one = stream.learn_random_batch_and_measure_cost(number)
-                seen.append(one)
+                costs.append(one)
                 if number in SHOWN or number % 10 == 0 or number == updates:
                     print(
                         f"| {number} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | "
@@ -244,8 +251,8 @@ def run_stream_and_print_update_costs(method: str, scenario: str, updates: int, 
             stream.close()
     if updates > FIRST + 1:
         ratios = {
-            name: _compute_median_update_cost(seen[-3:], name)
-            / _compute_median_update_cost(seen[FIRST - 2 : FIRST + 1], name)
+            name: _compute_median_update_cost(costs[-3:], name)
+            / _compute_median_update_cost(costs[FIRST - 2 : FIRST + 1], name)
             for name in NAMES
         }
         print(
@@ -254,8 +261,8 @@ def run_stream_and_print_update_costs(method: str, scenario: str, updates: int, 
         )
 
 
-def _compute_median_update_cost(some: list[UpdateCost], name: str) -> float:
-    return float(statistics.median(getattr(one, name) for one in some))
+def _compute_median_update_cost(costs: list[UpdateCost], name: str) -> float:
+    return float(statistics.median(getattr(one, name) for one in costs))
 
 
 def main() -> None:

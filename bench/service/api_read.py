@@ -76,8 +76,8 @@ def _print_read_request_rates(
         )
 
 
-def _format_rate_and_latencies(seen: load.RequestLoadResult) -> str:
-    return f"{seen.per_s:.0f} ({seen.p50_ms:.1f} / {seen.p99_ms:.1f})"
+def _format_rate_and_latencies(load_result: load.RequestLoadResult) -> str:
+    return f"{load_result.per_s:.0f} ({load_result.p50_ms:.1f} / {load_result.p99_ms:.1f})"
 
 
 class _BareServer:

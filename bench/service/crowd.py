@@ -55,23 +55,23 @@ def main() -> int:
     parser.add_argument("--uploads", type=int, default=20)
     parser.add_argument("--megabytes", type=int, default=8, help="per upload")
     parser.add_argument("--epochs", type=int, default=400, help="of the job")
-    given = parser.parse_args()
+    args = parser.parse_args()
     print(f"load average before {os.getloadavg()[0]:.1f}", flush=True)
     with (
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder) / "data", {"PERENNIAL_THREADS": "1"}) as running,
     ):
-        wrong = _print_job_times_under_load_and_errors(running, given)
-        if given.uploads:
-            wrong += _send_uploads_concurrently(running, given.uploads, given.megabytes)
+        wrong = _print_job_times_under_load_and_errors(running, args)
+        if args.uploads:
+            wrong += _send_uploads_concurrently(running, args.uploads, args.megabytes)
     print(f"load average after {os.getloadavg()[0]:.1f}")
-    for line in wrong:
-        print(f"WRONG: {line}")
+    for error in wrong:
+        print(f"WRONG: {error}")
     return 1 if wrong else 0
 
 
 def _print_job_times_under_load_and_errors(
-    running: service.RunningService, given: argparse.Namespace
+    running: service.RunningService, args: argparse.Namespace
 ) -> list[str]:
     """Measure a job alone, then with many readers of its events, then alone again."""
     client = Perennial(running.key, base_url=running.url)
@@ -79,32 +79,30 @@ def _print_job_times_under_load_and_errors(
     _measure_job_seconds_without_load(
         client, "first", batch, 1
     )  # the worker's first job loads what the others find loaded
-    before = _measure_job_seconds_without_load(client, "before", batch, given.epochs)
-    job = _create_model_and_submit_batch(client, "crowd", batch, given.epochs)
+    before = _measure_job_seconds_without_load(client, "before", batch, args.epochs)
+    job = _create_model_and_submit_batch(client, "crowd", batch, args.epochs)
     key = {"Authorization": f"Bearer {running.key}"}
     ended = threading.Event()
     with ThreadPoolExecutor(3) as side:
         polled = side.submit(
-            load.measure_request_load, f"{running.url}/v1/jobs/{job.id}", given.pollers, LONGEST_S, key,
-            warm_up=0, pause_s=given.pause, until=ended.is_set,
+            load.measure_request_load, f"{running.url}/v1/jobs/{job.id}", args.pollers, LONGEST_S, key,
+            warm_up=0, pause_s=args.pause, until=ended.is_set,
         )  # fmt: skip
-        followed = side.submit(
-            asyncio.run, _count_events_of_streams(running, job.id, given.streams)
-        )
+        followed = side.submit(asyncio.run, _count_events_of_streams(running, job.id, args.streams))
         try:
             during = _compute_job_seconds(job.wait(LONGEST_S))
         finally:
             ended.set()
         got, streams = polled.result(), followed.result()
-    after = _measure_job_seconds_without_load(client, "after", batch, given.epochs)
+    after = _measure_job_seconds_without_load(client, "after", batch, args.epochs)
     events = sum(1 for _ in job.events())
-    if given.pollers:
+    if args.pollers:
         print(
-            f"{given.pollers} pollers every {given.pause:g} s: {got.per_s:.0f} answers/s, p50 "
+            f"{args.pollers} pollers every {args.pause:g} s: {got.per_s:.0f} answers/s, p50 "
             f"{got.p50_ms:.1f} ms, p99 {got.p99_ms:.1f} ms, by status {got.statuses}"
         )
     print(
-        f"{given.streams} event streams: {sum(streams)} events received, {events} per job,"
+        f"{args.streams} event streams: {sum(streams)} events received, {events} per job,"
         f" {min(streams, default=0)} to {max(streams, default=0)} per stream\n"
         f"job: alone {before:.1f} s, with the crowd {during:.1f} s, alone {after:.1f} s:"
         f" {during / ((before + after) / 2):.2f} times as long",
@@ -186,21 +184,21 @@ def _send_uploads_concurrently(
     wrong: list[str] = []
     together = threading.Barrier(uploads)
     api = require_api_process(running.process.pid)
-    before = most = api.memory_info().rss
+    before = peak_rss = api.memory_info().rss
 
     def send_batch_when_all_ready(name: str, body: bytes) -> None:
         headers = {"Authorization": f"Bearer {running.key}", "Idempotency-Key": name}
         together.wait()
         with httpx2.Client(base_url=running.url, headers=headers, timeout=120) as http:
             for _ in range(TRIES):
-                answer = http.post(f"/v1/models/{name}/tasks", content=body)
-                statuses[answer.status_code] += 1
-                typed = answer.headers["Content-Type"].startswith("application/problem+json")
-                if answer.status_code != 429 or not typed:
+                response = http.post(f"/v1/models/{name}/tasks", content=body)
+                statuses[response.status_code] += 1
+                typed = response.headers["Content-Type"].startswith("application/problem+json")
+                if response.status_code != 429 or not typed:
                     break
-                time.sleep(float(answer.headers["Retry-After"]))
-        if answer.status_code != 202:
-            wrong.append(f"upload {name} → {answer.status_code}: {answer.text[:300]}")
+                time.sleep(float(response.headers["Retry-After"]))
+        if response.status_code != 202:
+            wrong.append(f"upload {name} → {response.status_code}: {response.text[:300]}")
 
     began = time.perf_counter()
     with ThreadPoolExecutor(uploads) as pool:
@@ -209,21 +207,21 @@ def _send_uploads_concurrently(
             for name, body in zip(names, bodies, strict=True)
         ]
         while not all(end.done() for end in ends):
-            most = max(most, api.memory_info().rss)
+            peak_rss = max(peak_rss, api.memory_info().rss)
             time.sleep(0.01)
         took = time.perf_counter() - began
     for end in ends:
         end.result()
     for name, body in zip(names, bodies, strict=True):
-        kept = [task.sha256 for task in client.tasks.list(name)]
-        if kept != [hashlib.sha256(body).hexdigest()]:
-            wrong.append(f"{name} has the digests {kept}")
+        stored_digests = [task.sha256 for task in client.tasks.list(name)]
+        if stored_digests != [hashlib.sha256(body).hexdigest()]:
+            wrong.append(f"{name} has the digests {stored_digests}")
     size = sum(map(len, bodies)) / MB
     print(
         f"{uploads} uploads at once, {size:.0f} MB: {took:.1f} s, answers by status "
         f"{dict(statuses)}; API "
         "process"
-        f" {before / MB:.0f} MB, at most {most / MB:.0f}, at the end "
+        f" {before / MB:.0f} MB, at most {peak_rss / MB:.0f}, at the end "
         f"{api.memory_info().rss / MB:.0f}",
         flush=True,
     )

@@ -25,19 +25,21 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10, help="new classes of a task")
     parser.add_argument("--per-class", type=int, default=50)
     parser.add_argument("--side", type=int, default=32)
-    asked = parser.parse_args()
-    age.CLASSES, age.PER_CLASS = asked.classes, asked.per_class
+    options = parser.parse_args()
+    age.CLASSES, age.PER_CLASS = options.classes, options.per_class
     with tempfile.TemporaryDirectory() as folder:
-        stream = UpdateCostBench(Path(folder), "analytic", "class", asked.side)
+        stream = UpdateCostBench(Path(folder), "analytic", "class", options.side)
         try:
-            for number in range(1, asked.tasks + 1):
+            for number in range(1, options.tasks + 1):
                 last = stream.learn_random_batch_and_measure_cost(number)
-            classes = asked.tasks * asked.classes
-            print(f"{asked.tasks} tasks, {classes * asked.per_class:,} images, {classes:,} classes")
+            classes = options.tasks * options.classes
+            print(
+                f"{options.tasks} tasks, {classes * options.per_class:,} images, {classes:,} classes"
+            )
             print("| step | s | job CPU s | worker CPU s | SQL | requests | new bytes |")
             print("|---|---:|---:|---:|---:|---:|---:|")
             print_edit_cost_row("last update", last)
-            for name, operations in list_edits_to_measure(asked.tasks, asked.classes).items():
+            for name, operations in list_edits_to_measure(options.tasks, options.classes).items():
                 print_edit_cost_row(name, stream.apply_edit_and_measure_cost(operations))
         finally:
             stream.close()

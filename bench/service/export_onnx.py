@@ -74,14 +74,14 @@ def main() -> None:
     torch.set_num_threads(1)
     import_torchvision_models()  # importable beside a CPU build of torch
     end = time.monotonic() + arguments.seconds
-    wanted = {**QUICK, **MORE, **list_exportable_cases()}
-    left = [name for name in wanted if name not in done and arguments.only in name]
-    while left and time.monotonic() < end:
-        line = _measure_export(name := left.pop(0), wanted[name])
-        print(line, flush=True)
+    cases = {**QUICK, **MORE, **list_exportable_cases()}
+    remaining = [name for name in cases if name not in done and arguments.only in name]
+    while remaining and time.monotonic() < end:
+        measurement = _measure_export(name := remaining.pop(0), cases[name])
+        print(measurement, flush=True)
         with arguments.out.open("a") as file:
-            file.write(json.dumps(asdict(line)) + "\n")
-    print(f"{len(left)} versions are left.")
+            file.write(json.dumps(asdict(measurement)) + "\n")
+    print(f"{len(remaining)} versions are left.")
 
 
 def _read_export_measurements(path: Path) -> dict[str, ExportMeasurement]:
@@ -92,23 +92,27 @@ def _read_export_measurements(path: Path) -> dict[str, ExportMeasurement]:
 
 
 def _measure_export(name: str, case: ExportCase) -> ExportMeasurement:
-    answers = case.build_prediction_module()
+    prediction_module = case.build_prediction_module()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         try:
-            (file, *_) = graph.write_onnx_graph(answers, CHANNELS, case.size, Path(folder))
+            (file, *_) = graph.write_onnx_graph(
+                prediction_module, CHANNELS, case.size, Path(folder)
+            )
             exported = time.perf_counter()
             path = Path(folder, file)
-            found = compare_graph_with_version(path, answers, (case.size, CHANNELS), {}, threads=1)
+            comparison = compare_graph_with_version(
+                path, prediction_module, (case.size, CHANNELS), {}, threads=1
+            )
         except ExportFailed as error:
             return ExportMeasurement(name, refused=str(error))
         end = time.perf_counter()
         data = path.read_bytes()
-        graph.write_onnx_graph(answers, CHANNELS, case.size, Path(folder))
+        graph.write_onnx_graph(prediction_module, CHANNELS, case.size, Path(folder))
         is_same = path.read_bytes() == data
     seconds = (round(exported - begin, 1), round(end - exported, 1))
     return ExportMeasurement(
-        name, *seconds, len(data), found.max_difference, found.tolerance, is_same
+        name, *seconds, len(data), comparison.max_difference, comparison.tolerance, is_same
     )
 
 
@@ -116,18 +120,18 @@ def _render_export_table(measured: dict[str, ExportMeasurement]) -> list[str]:
     """Render a table of every measured ONNX export, and a list of missing ones."""
     names = [f"{architecture}, {way}" for architecture in ARCHITECTURES for way in WAYS]
     order = {name: number for number, name in enumerate([*names, *QUICK, *MORE])}
-    told = [
+    lines = [
         "| version | export s | check s | bytes | max Δp | allowed |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for line in sorted(measured.values(), key=lambda line: order[line.version]):
-        other = "" if line.is_same_twice else ", OTHER BYTES when made again"
+    for measurement in sorted(measured.values(), key=lambda line: order[line.version]):
+        other = "" if measurement.is_same_twice else ", OTHER BYTES when made again"
         numbers = (
-            f"{line.export_s} | {line.check_s} | {line.bytes:,} | "
-            f"{line.max_difference:.0e} | {line.tolerance:.0e}"
+            f"{measurement.export_s} | {measurement.check_s} | {measurement.bytes:,} | "
+            f"{measurement.max_difference:.0e} | {measurement.tolerance:.0e}"
         )
-        told.append(f"| {line.version}{other} | {line.refused or numbers} |")
-    told += [
+        lines.append(f"| {measurement.version}{other} | {measurement.refused or numbers} |")
+    lines += [
         "",
         "| architectures | ways to answer that none of their versions has |",
         "| --- | --- |",
@@ -140,8 +144,8 @@ def _render_export_table(measured: dict[str, ExportMeasurement]) -> list[str]:
         sorted(none, key=lambda name: none[name]), key=lambda name: none[name]
     ):
         names_once = dict.fromkeys(name.partition("/")[0] for name in group)
-        told.append(f"| {', '.join(names_once)} | {'; '.join(reasons)} |")
-    return told
+        lines.append(f"| {', '.join(names_once)} | {'; '.join(reasons)} |")
+    return lines
 
 
 if __name__ == "__main__":

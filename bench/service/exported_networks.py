@@ -83,9 +83,9 @@ def build_method_with_state(
 ) -> Method:
     """Build a method with the state that its predictions need."""
     kind = registry.get_method(name)
-    made = kind(kind.Hyper.model_validate(hyper), MethodState())
-    made.state.replace_content(state or {}, {}, torch.device("cpu"))
-    return made
+    method = kind(kind.Hyper.model_validate(hyper), MethodState())
+    method.state.replace_content(state or {}, {}, torch.device("cpu"))
+    return method
 
 
 def build_head_prediction_export_case(
@@ -127,15 +127,15 @@ def build_analytic_export_case(
         images = colours[labels] + torch.randn(IMAGES, CHANNELS, size, size, generator=draw)
         state = {}
         with torch.no_grad():
-            h = torch.cat([built.eval().features(some) for some in images.split(20)])
+            h = torch.cat([built.eval().features(chunk) for chunk in images.split(20)])
         if projection:
             state["projection"] = {"matrix": draw_projection_matrix(projection, h.shape[1], seed=1)}
             h = project_to_random_features(h, state["projection"]["matrix"])
-        linear, told = _solve_classifier(head, h, labels, ones=not projection)
+        linear, stored_record = _solve_classifier(head, h, labels, ones=not projection)
         state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
-        made = build_method_with_state("analytic", state, head=head, projection=projection)
-        made.state["own"].json.update(told)
-        return built, made
+        method = build_method_with_state("analytic", state, head=head, projection=projection)
+        method.state["own"].json.update(stored_record)
+        return built, method
 
     return ExportCase(size, build_network_and_method)
 
@@ -156,13 +156,13 @@ def _solve_classifier(
     cool = fit_softmax_temperature(
         ridge.compute_leave_one_out_scores(sums, strength, weight, columns.double(), labels), labels
     )
-    weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
+    weight, stored_record = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
     linear = (
         LinearWeights(weight[:, :-1], weight[:, -1])
         if ones
         else LinearWeights(weight, weight.new_zeros(len(weight)))
     )
-    return linear, told
+    return linear, stored_record
 
 
 def build_prompts_export_case(
@@ -171,8 +171,10 @@ def build_prompts_export_case(
     """Build an export case of a transformer with learned prompt tokens."""
 
     def build_network_and_method() -> tuple[Network, Method]:
-        own = () if scenario == "task" else None
-        built = PromptedNetwork(build_random_network(architecture, size, scenario), 3, deep, own)
+        prompt_tasks = () if scenario == "task" else None
+        built = PromptedNetwork(
+            build_random_network(architecture, size, scenario), 3, deep, prompt_tasks
+        )
         for task, name in (
             ((1, "fox"), (2, "gnu")) if scenario == "class" else ((1, "yak"), (2, "owl"))
         ):

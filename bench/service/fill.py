@@ -111,11 +111,11 @@ def fill_database_with_generated_rows(
         now = time.time()
         for name, statement in _iterate_insert_statements(db.dialect, size, now):
             began = time.monotonic()
-            made = connection.execute(statement).rowcount
+            row_count = connection.execute(statement).rowcount
             connection.commit()
             if not quiet:
                 print(
-                    f"  {name:<12} {max(made, 0):>10,} rows {time.monotonic() - began:6.1f} s",
+                    f"  {name:<12} {max(row_count, 0):>10,} rows {time.monotonic() - began:6.1f} s",
                     flush=True,
                 )
         SERIES.drop(connection)
@@ -210,7 +210,7 @@ def _iterate_task_and_job_inserts(
     """Yield SQL statements that insert tasks, jobs, events and audit entries."""
     waits, done = S.state == "queued", S.state == "succeeded"
     owner = build_generated_owner_id_sql(build_owner_number_sql(S.model, size))
-    kept = S.number > size.tasks - KEPT_TASKS
+    is_retained = S.number > size.tasks - KEPT_TASKS
     settled = S.standing.in_(["learned", "rolled_back", "skipped"])
     yield build_insert_from_select(
         Task, SERIES, None,
@@ -224,8 +224,8 @@ def _iterate_task_and_job_inserts(
         held_out_sha256=case((~waits, build_digest_sql("c", S.n))),
         traces_sha256=case((~waits, build_digest_sql("f", S.n))), traces_bytes=case((~waits, 24_000)),
         features_sha256=case((~waits, build_digest_sql("6", S.n))), features_bytes=case((~waits, 60_000)),
-        train_deleted_at=case((~waits & ~kept, S.at + 20.0)),
-        train_until=case((settled & kept, now + DAYS * 86_400.0), (settled, S.at + 20.0)),
+        train_deleted_at=case((~waits & ~is_retained, S.at + 20.0)),
+        train_until=case((settled & is_retained, now + DAYS * 86_400.0), (settled, S.at + 20.0)),
         standing=S.standing,
         standing_at=case((~waits, S.at + 20.0)), stops=STOPS, warnings=build_json_sql([]), created_at=S.at,
     )  # fmt: skip
@@ -246,12 +246,12 @@ def _iterate_task_and_job_inserts(
         finished_at=case((~waits, S.at + 20.0)),
     )  # fmt: skip
     ended = case(*((S.state == state, build_json_sql({"state": state})) for state in ENDS))
-    for place, data in enumerate(
+    for position, data in enumerate(
         (build_json_sql({"state": "queued"}), build_json_sql({"state": "running"}), ended)
     ):
         yield build_insert_from_select(
-            StoredJobEvent, SERIES, None if place == 0 else ~waits,
-            job_id=build_generated_row_id_sql("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
+            StoredJobEvent, SERIES, None if position == 0 else ~waits,
+            job_id=build_generated_row_id_sql("job", S.n), type=literal("state"), data=data, at=S.at + position * 10.0,
         )  # fmt: skip
     yield build_insert_from_select(
         OwnerEvent, SERIES, None,
@@ -292,13 +292,13 @@ def _iterate_version_and_accuracy_inserts(
         manifest=build_json_sql({**MANIFEST, "classes": [], "tasks": []}), bytes=literal(0),
         bytes_new=literal(0), warnings=build_json_sql([]), created_at=S.at,
     )  # fmt: skip
-    held = S.standing.in_(HELD)
+    is_held = S.standing.in_(HELD)
     yield build_insert_from_select(
         Version, SERIES, done,
         id=build_generated_row_id_sql("ver", S.n), model_id=model, number=S.version,
         parent=S.parent, task_number=S.number,
-        job_id=build_generated_row_id_sql("job", S.n), status=case((held, "held"), else_="published"),
-        gate=case((held, build_json_sql(FAILED_GATE)),
+        job_id=build_generated_row_id_sql("job", S.n), status=case((is_held, "held"), else_="published"),
+        gate=case((is_held, build_json_sql(FAILED_GATE)),
         else_=build_json_sql(GATE)), warnings=build_json_sql([]),
         manifest=_build_manifest_expression(dialect),
         bytes=literal(988_212), bytes_new=literal(12_044), created_at=S.at + 20.0,
@@ -306,13 +306,13 @@ def _iterate_version_and_accuracy_inserts(
     shared = case(
         (S.model % 2 == 0, build_digest_sql("d", S.model % BASES)), else_=build_digest_sql("e", S.n)
     )
-    for place, (name, digest, size_) in enumerate(
+    for position, (name, digest, size_) in enumerate(
         (("backbone", shared, 976_168), ("head", build_digest_sql("f", S.n), 12_044))
     ):
         yield build_insert_from_select(
             VersionPart, SERIES, done,
             version_id=build_generated_row_id_sql("ver", S.n), name=literal(name),
-            position=literal(place), type=literal(name),
+            position=literal(position), type=literal(name),
             sha256=digest, bytes=literal(size_),
         )  # fmt: skip
     for name in ("latest", "production"):

@@ -56,15 +56,15 @@ def main() -> int:
     parser.add_argument(
         "--database", default="", help="an empty one; default: SQLite in a temporary folder"
     )
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        db = Database(given.database or f"sqlite:///{folder}/perennial.db")
+        db = Database(args.database or f"sqlite:///{folder}/perennial.db")
         upgrade_schema(db)
         store = FolderStore(Path(folder) / "store")
         store.create_folder_or_bucket()
         wrong = _measure_upload_calls_and_count_slow(
-            db, store, given.uploads, given.calls
-        ) + _measure_job_calls_and_count_slow(db, given.jobs, given.calls)
+            db, store, args.uploads, args.calls
+        ) + _measure_job_calls_and_count_slow(db, args.jobs, args.calls)
         db.close()
     return 1 if wrong else 0
 
@@ -79,9 +79,9 @@ def _measure_median_milliseconds(calls: int, call: Callable[[], object]) -> floa
     """Measure the median duration of a call in milliseconds."""
     took = []
     for _ in range(calls):
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         call()
-        took.append(1000 * (time.perf_counter() - begun))
+        took.append(1000 * (time.perf_counter() - started_at))
     return statistics.median(took)
 
 
@@ -114,10 +114,11 @@ def _measure_upload_calls_and_count_slow(
     )
     with db.write() as session:
         session.execute(Upload.__table__.update().values(expires_at=1.0))  # type: ignore[attr-defined]
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     remove_expired_uploads(db, store)
     print(
-        f"{'the sweep of all, expired at once':32} {time.perf_counter() - begun:8.1f} s", flush=True
+        f"{'the sweep of all, expired at once':32} {time.perf_counter() - started_at:8.1f} s",
+        flush=True,
     )
     return wrong
 
@@ -133,30 +134,30 @@ def _insert_open_uploads(db: Database, owner: str, count: int) -> None:
 
 
 def _measure_upload_call_milliseconds(db: Database, actor: Actor, calls: int) -> dict[str, float]:
-    made: list[str] = []
-    found = {
+    upload_ids: list[str] = []
+    milliseconds_by_call = {
         "begin an upload": _measure_median_milliseconds(
             calls,
-            lambda: made.append(
+            lambda: upload_ids.append(
                 uploads.create_upload(db, actor, uploads.AnnouncedUpload(9), TERMS)[0]["id"]
             ),
         )
     }
-    found["look where it is"] = _measure_median_milliseconds(
-        calls, lambda: uploads.read_upload_progress(db, actor, made[0])
+    milliseconds_by_call["look where it is"] = _measure_median_milliseconds(
+        calls, lambda: uploads.read_upload_progress(db, actor, upload_ids[0])
     )
-    found["list uploads"] = _measure_median_milliseconds(
+    milliseconds_by_call["list uploads"] = _measure_median_milliseconds(
         calls, lambda: uploads.list_uploads(db, actor, limit=50, cursor=None)
     )
-    found["hold and release it"] = _measure_median_milliseconds(
+    milliseconds_by_call["hold and release it"] = _measure_median_milliseconds(
         calls,
         lambda: uploads.release_upload_lease(
-            db, uploads.lease_upload_to_write(db, actor, made[0], 0)
+            db, uploads.lease_upload_to_write(db, actor, upload_ids[0], 0)
         ),
     )
     with db.write() as session:
-        session.execute(delete(Upload).where(Upload.id.in_(made)))
-    return found
+        session.execute(delete(Upload).where(Upload.id.in_(upload_ids)))
+    return milliseconds_by_call
 
 
 def _measure_job_calls_and_count_slow(db: Database, count: int, calls: int) -> int:
@@ -171,9 +172,9 @@ def _measure_job_calls_and_count_slow(db: Database, count: int, calls: int) -> i
     claims.claim_job(db, "w", 60.0)
     other = _insert_owner(db, "of-one-job")
     _queue_tasks(db, other.owner_id, _insert_model(db, other.owner_id, "one"), 1, 1)
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     claim = claims.claim_job(db, "w", 60.0)
-    took = 1000 * (time.perf_counter() - begun)
+    took = 1000 * (time.perf_counter() - started_at)
     with db.read() as session:
         is_first = (
             claim is not None and session.get_one(Job, claim.job_id).owner_id == other.owner_id

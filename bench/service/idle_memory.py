@@ -32,13 +32,13 @@ def main() -> None:
     )
     parser.add_argument("--page", action="store_true", help="also with a page open")
     parser.add_argument("--predictions", action="store_true", help="also around predictions")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder)) as running,
     ):
         _wait_and_print_process_memory(running, "in all")
-        if given.page:
+        if options.page:
             with (
                 Perennial(running.key, base_url=running.url) as client,
                 open_logged_in_page(running) as page,
@@ -46,7 +46,7 @@ def main() -> None:
                 client.models.create("open", scenario="class", base="perennial/resnet20-cifar100")
                 page.goto("/ui/models/open")
                 _wait_and_print_process_memory(running, "in all with a page open")
-        if given.predictions:
+        if options.predictions:
             _print_prediction_memory(running)
 
 

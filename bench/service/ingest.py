@@ -41,8 +41,8 @@ def main() -> None:
         rates["ingest, 1 decoder"].append(_measure_ingest_rate(archive, 1))
         rates["ingest, 2 decoders"].append(_measure_ingest_rate(archive, 2))
     reference = statistics.median(rates["Pillow"])
-    for name, seen in rates.items():
-        rate = statistics.median(seen)
+    for name, round_rates in rates.items():
+        rate = statistics.median(round_rates)
         print(f"{name:20} {rate:>9,.0f} images/s   ratio {rate / reference:.2f}")
     print("goal: ingest / Pillow ≥ 0.9")
 

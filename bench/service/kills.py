@@ -67,15 +67,15 @@ class KilledWorkerService:
         body = {"name": name, "scenario": "class", "recipe": recipe, **MODEL}
         self._client.post("/models", json=body).raise_for_status()
         zipped = {"Content-Type": "application/zip"}
-        answer = self._client.post(
+        response = self._client.post(
             f"/models/{name}/tasks", content=build_batch_archive(1), headers=zipped
         )
-        return str(answer.raise_for_status().json()["job"]["id"])
+        return str(response.raise_for_status().json()["job"]["id"])
 
     def read_job(self, job: str) -> dict[str, Any]:
         """Read the present state of a job."""
-        found: dict[str, Any] = self._client.get(f"/jobs/{job}").raise_for_status().json()
-        return found
+        job_response: dict[str, Any] = self._client.get(f"/jobs/{job}").raise_for_status().json()
+        return job_response
 
     def kill_worker(self, *, elsewhere: bool = False) -> float:
         """Kill the worker, and return the time; `elsewhere` removes its folder, too, as on another
@@ -112,17 +112,21 @@ class KilledWorkerService:
     def _wait_for_worker_process(self) -> psutil.Process:
         def list_worker_processes() -> list[psutil.Process]:
             commands = [(child, " ".join(child.cmdline())) for child in self._launcher.children()]
-            return [child for child, line in commands if "worker.loop" in line or "celery" in line]
+            return [
+                child
+                for child, command in commands
+                if "worker.loop" in command or "celery" in command
+            ]
 
         return self._wait_for_condition(list_worker_processes)[0]
 
     def _wait_for_condition(self, condition: Callable[[], Any]) -> Any:
         end = time.monotonic() + WAIT_S
-        while not (found := condition()):
+        while not (result := condition()):
             if time.monotonic() > end:
                 raise TimeoutError(f"The service does not go on: {self._client.get('/jobs').text}")
             time.sleep(LOOK_S)
-        return found
+        return result
 
 
 def main() -> int:
@@ -132,15 +136,15 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=3.0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     # One service, since the database of the large size is empty only once.
     with (
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder), ENVIRONMENT) as running,
     ):
         site = KilledWorkerService(running)
-        is_soon = _kill_repeatedly_and_check_job_restarts(site, given.kills)
-        is_moving = _kill_workers_and_check_goals_are_met(site, given.minutes)
+        is_soon = _kill_repeatedly_and_check_job_restarts(site, options.kills)
+        is_moving = _kill_workers_and_check_goals_are_met(site, options.minutes)
     return int(not (is_soon and is_moving))
 
 

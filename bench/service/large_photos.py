@@ -43,19 +43,19 @@ def draw_photo_texture(width: int, height: int, mode: str = "RGB") -> Image.Imag
         [np.sin(x / 37 + k) * np.cos(y / (29 + k)) * 90 + 128 for k in range(len(mode))], -1
     )
     patch = np.clip(waves + rng.normal(0, 6, waves.shape), 0, 255).astype(np.uint8)
-    tile, whole = Image.fromarray(patch), Image.new(mode, (width, height))
+    tile, canvas = Image.fromarray(patch), Image.new(mode, (width, height))
     for top in range(0, height, side):
         for left in range(0, width, side):
-            whole.paste(tile, (left, top))
-    return whole
+            canvas.paste(tile, (left, top))
+    return canvas
 
 
 def write_heic_photo(path: Path) -> None:
     """Write a HEIC photo of 48 megapixels."""
     import pillow_heif
 
-    made = pillow_heif.from_pillow(draw_photo_texture(8064, 6048))
-    made.save(path, quality=60, enc_params={"preset": "ultrafast"})
+    heif_file = pillow_heif.from_pillow(draw_photo_texture(8064, 6048))
+    heif_file.save(path, quality=60, enc_params={"preset": "ultrafast"})
 
 
 def write_16_bit_tiff(path: Path) -> None:
@@ -125,13 +125,13 @@ def main() -> None:
             make(path)
         command = [sys.executable, "-m", "bench.service.large_photos", "--one", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
+        measurement = json.loads(done.stdout.splitlines()[-1])
         size = path.stat().st_size / MEGA
         numbers = (
-            f"{size:>10.1f} {found['peak'] / MEGA:>8.0f} {found['seconds']:>8.2f} "
-            f"{found['cpu']:>6.2f}"
+            f"{size:>10.1f} {measurement['peak'] / MEGA:>8.0f} {measurement['seconds']:>8.2f} "
+            f"{measurement['cpu']:>6.2f}"
         )
-        print(f"{name:44} {numbers}  {found['said']}", flush=True)
+        print(f"{name:44} {numbers}  {measurement['said']}", flush=True)
 
 
 def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
@@ -140,7 +140,7 @@ def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
         archive = Path(folder) / "batch.zip"
         with zipfile.ZipFile(archive, "w") as file:
             file.write(photo, f"cat/{photo.stem}.png")
-        begin, said = time.perf_counter(), ""
+        begin, rejection_reason = time.perf_counter(), ""
         try:
             options = IngestOptions(
                 SIZE,
@@ -152,14 +152,14 @@ def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
             )
             decode_archive_to_datasets(archive, "zip", Path(folder) / "made", options)
         except Rejected as error:
-            said = error.extra["report"]["rejected"][0]["reason"]
+            rejection_reason = error.extra["report"]["rejected"][0]["reason"]
         seconds = time.perf_counter() - begin
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
-        "peak": 1024 * used.ru_maxrss,
-        "cpu": used.ru_utime + used.ru_stime,
+        "peak": 1024 * usage.ru_maxrss,
+        "cpu": usage.ru_utime + usage.ru_stime,
         "seconds": seconds,
-        "said": said,
+        "said": rejection_reason,
     }
 
 

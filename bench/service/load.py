@@ -74,16 +74,16 @@ async def _measure_request_load(
         await asyncio.sleep(pause_s * number / clients)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         first = True
-        while ((sent := time.perf_counter()) < end and not until()) or first:
+        while ((sent_at := time.perf_counter()) < end and not until()) or first:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head[9:12])
             length = _parse_content_length(head)
             if length:
                 await reader.readexactly(length)
-            first = sent < start
+            first = sent_at < start
             if not first:
-                latencies.append(time.perf_counter() - sent)
+                latencies.append(time.perf_counter() - sent_at)
                 statuses[status] = statuses.get(status, 0) + 1
             if pause_s:
                 await asyncio.sleep(pause_s)

@@ -60,11 +60,11 @@ def main() -> None:
     parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
     parser.add_argument("--sizes", default="100,1000", help="of the matrices that are asked for")
     parser.add_argument("--ends", default="10,1000", help="versions of the models that publish")
-    given = parser.parse_args()
-    sizes, ends = ([int(n) for n in text.split(",") if n] for text in (given.sizes, given.ends))
+    options = parser.parse_args()
+    sizes, ends = ([int(n) for n in text.split(",") if n] for text in (options.sizes, options.ends))
     with (
         tempfile.TemporaryDirectory() as folder,
-        _create_temporary_database_url(given.database) as url,
+        _create_temporary_database_url(options.database) as url,
     ):
         settings = Settings(data_dir=Path(folder) / "data", database_url=url, threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
@@ -119,27 +119,29 @@ def _print_metrics_times(running: service.RunningService, size: int, window: str
     key = {"Authorization": f"Bearer {running.key}"}
     began = time.perf_counter()
     try:
-        answer = httpx2.get(url, headers=key, timeout=300)
+        response = httpx2.get(url, headers=key, timeout=300)
     except httpx2.TimeoutException:
         print(
             f"GET metrics{window or ' (whole)'} of {size} × {size}: no answer in 300 s", flush=True
         )
         return
     alone = time.perf_counter() - began
-    told = (
-        f"GET metrics{window or ' (whole)'} of {size} × {size}: {answer.status_code},"
-        f" {len(answer.content):,} bytes, alone {alone * 1e3:.0f} ms"
+    report = (
+        f"GET metrics{window or ' (whole)'} of {size} × {size}: {response.status_code},"
+        f" {len(response.content):,} bytes, alone {alone * 1e3:.0f} ms"
     )
-    if answer.status_code == 200 and alone < 20:
+    if response.status_code == 200 and alone < 20:
         before = get_service_cpu_seconds_so_far(running)
-        found = load.measure_request_load(url, CLIENTS, SECONDS, key, warm_up=0)
-        cpu_ms = (get_service_cpu_seconds_so_far(running) - before) * 1e3 / len(found.latencies_ms)
-        told += (
-            f"; {CLIENTS} clients p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms,"
-            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; "
+        load_result = load.measure_request_load(url, CLIENTS, SECONDS, key, warm_up=0)
+        cpu_ms = (
+            (get_service_cpu_seconds_so_far(running) - before) * 1e3 / len(load_result.latencies_ms)
+        )
+        report += (
+            f"; {CLIENTS} clients p50 {load_result.p50_ms:.1f} ms, p99 {load_result.p99_ms:.1f} ms,"
+            f" {load_result.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; "
             + _measure_and_format_uncached_time(running, url, key, size)
         )
-    print(told, flush=True)
+    print(report, flush=True)
 
 
 def _measure_and_format_uncached_time(
@@ -170,33 +172,33 @@ def _print_publishing_seconds(db: Database, settings: Settings, ends: list[int])
     store = open_object_store(settings)
     store.create_folder_or_bucket()
     cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
-    taken: list[list[float]] = [[] for _ in cases]
+    times_by_case: list[list[float]] = [[] for _ in cases]
     last = {size: size for size in ends}
     folder = settings.data_dir / "result"
     for turn in range(PUBLISHED + 1):
-        for (size, most), times in zip(cases, taken, strict=True):
+        for (size, max_tasks), times in zip(cases, times_by_case, strict=True):
             last[size] += 1
             _insert_next_task_and_job(db, size, last[size])
             claim = claims.claim_job(db, "bench", 600.0)
             assert claim is not None
-            _write_random_job_result(folder, last[size], most)
+            _write_random_job_result(folder, last[size], max_tasks)
             began = time.perf_counter()
             publish_or_hold_job_result(db, store, claim, folder)
             if turn:
                 times.append((time.perf_counter() - began) * 1e3)
-    first = statistics.median(taken[0])
-    for (size, most), times in zip(cases, taken, strict=True):
+    first = statistics.median(times_by_case[0])
+    for (size, max_tasks), times in zip(cases, times_by_case, strict=True):
         median = statistics.median(times)
-        told = (
-            f"publish behind version {size}, measured on {min(size + 1, most)} tasks or more: "
+        description = (
+            f"publish behind version {size}, measured on {min(size + 1, max_tasks)} tasks or more: "
             f"{median:.1f} ms"
         )
-        print(f"{told}, {median / first:.2f} times the first")
+        print(f"{description}, {median / first:.2f} times the first")
 
 
-def _write_random_job_result(folder: Path, task: int, most: int) -> None:
-    """Write a made-up job result for a task, measured on at most `most` earlier tasks."""
-    tasks = range(max(1, task - most + 1), task + 1)
+def _write_random_job_result(folder: Path, task: int, max_tasks: int) -> None:
+    """Write a made-up job result for a task, measured on at most `max_tasks` earlier tasks."""
+    tasks = range(max(1, task - max_tasks + 1), task + 1)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
     parts = []

@@ -175,11 +175,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.15, help="of one round")
     parser.add_argument("--rounds", type=int, default=12, help="against each database")
     parser.add_argument("--only", default="", help="measure asks that contain this")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with ExitStack() as stack:
-        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            create_filled_database(folder, given.database, name, size)
+            create_filled_database(folder, args.database, name, size)
             for name, size in (("small", SMALL), ("million", MILLION))
         ]
         missing = list_get_routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
@@ -188,16 +188,16 @@ def main() -> int:
         for side in sides:
             stack.enter_context(serve_database_by_api(side))
         print(
-            f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
-            f"{given.seconds} s each"
+            f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {args.rounds} rounds of "
+            f"{args.seconds} s each"
         )
         slow = measure_and_print_read_requests(
             sides,
-            [ask for ask in ASKS if given.only in ask.request_label],
-            given.rounds,
-            given.seconds,
+            [ask for ask in ASKS if args.only in ask.request_label],
+            args.rounds,
+            args.seconds,
         )
-        slow += _measure_and_print_worker_steps(sides, given.only)
+        slow += _measure_and_print_worker_steps(sides, args.only)
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
     return 1 if slow else 0
 
@@ -206,12 +206,12 @@ def list_get_routes() -> set[str]:
     """Return the path templates of all GET routes of the application."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
-    found = {
+    route_paths = {
         str(getattr(route, "path", ""))
         for route in app.router.routes
         if "GET" in (getattr(route, "methods", None) or ())
     }
-    return found - {"/openapi.json", "/docs", "/static/{digest}/{name:path}", "/ui/login"}
+    return route_paths - {"/openapi.json", "/docs", "/static/{digest}/{name:path}", "/ui/login"}
 
 
 def measure_and_print_read_requests(
@@ -225,31 +225,31 @@ def measure_and_print_read_requests(
     slow = []
     for ask in asks:
         label = ask.request_label
-        seen: list[list[load.RequestLoadResult]] = [[], []]
+        results_by_side: list[list[load.RequestLoadResult]] = [[], []]
         spent = [0.0, 0.0]
         for side in sides:
             _send_first_request(side, ask)
         for number in range(rounds):
-            for place in (0, 1) if number % 2 == 0 else (1, 0):
-                side = sides[place]
+            for side_index in (0, 1) if number % 2 == 0 else (1, 0):
+                side = sides[side_index]
                 key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
                 before = side.count_cpu_seconds()
                 got = load.measure_request_load(
                     side.url + _build_request_path(side, ask), CLIENTS, seconds, key, warm_up=0
                 )
-                spent[place] += side.count_cpu_seconds() - before
+                spent[side_index] += side.count_cpu_seconds() - before
                 if set(got.statuses) != {200}:
                     raise RuntimeError(f"{label}: {got.statuses}")
-                seen[place].append(got)
+                results_by_side[side_index].append(got)
         p50, p99, per_s = list[float](), list[float](), list[float]()
-        for found in seen:
-            latencies = sorted(value for one in found for value in one.latencies_ms)
+        for side_results in results_by_side:
+            latencies = sorted(value for one in side_results for value in one.latencies_ms)
             p50.append(load.compute_quantile(latencies, 0.5))
             p99.append(load.compute_quantile(latencies, 0.99))
-            per_s.append(statistics.median(one.per_s for one in found))
+            per_s.append(statistics.median(one.per_s for one in side_results))
         cpu = [
-            s * 1e3 / sum(len(one.latencies_ms) for one in found)
-            for s, found in zip(spent, seen, strict=True)
+            s * 1e3 / sum(len(one.latencies_ms) for one in side_results)
+            for s, side_results in zip(spent, results_by_side, strict=True)
         ]
         ratios = (p50[1] / p50[0], p99[1] / p99[0], per_s[0] / per_s[1])
         above = ratios[0] > GOAL or ratios[2] > GOAL
@@ -281,9 +281,9 @@ def _build_request_path(side: DatabaseWithApi, ask: MeasuredRequest) -> str:
 def _send_first_request(side: DatabaseWithApi, ask: MeasuredRequest) -> None:
     """Send a request once before measuring, since the first time may build or count something."""
     key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
-    answer = httpx2.get(side.url + _build_request_path(side, ask), headers=key, timeout=120)
-    if answer.status_code != 200:
-        raise RuntimeError(f"{ask.path} → {answer.status_code}: {answer.text[:300]}")
+    response = httpx2.get(side.url + _build_request_path(side, ask), headers=key, timeout=120)
+    if response.status_code != 200:
+        raise RuntimeError(f"{ask.path} → {response.status_code}: {response.text[:300]}")
 
 
 def _measure_and_print_worker_steps(sides: list[DatabaseWithApi], only: str) -> list[str]:
@@ -294,16 +294,16 @@ def _measure_and_print_worker_steps(sides: list[DatabaseWithApi], only: str) -> 
     for name in names[0]:
         if only not in name:
             continue
-        taken: list[list[float]] = [[], []]
+        durations_by_side: list[list[float]] = [[], []]
         for number in range(CALLS):
-            for place in (0, 1) if number % 2 == 0 else (1, 0):
+            for side_index in (0, 1) if number % 2 == 0 else (1, 0):
                 began = time.perf_counter()
-                names[place][name]()
+                names[side_index][name]()
                 if number:
-                    taken[place].append((time.perf_counter() - began) * 1e3)
-                if sum(taken[place]) > 20_000:
+                    durations_by_side[side_index].append((time.perf_counter() - began) * 1e3)
+                if sum(durations_by_side[side_index]) > 20_000:
                     break
-        small, full = (statistics.median(some) for some in taken)
+        small, full = (statistics.median(side_durations) for side_durations in durations_by_side)
         print(f"{name:<54}{small:8.2f} {full:8.2f}{'':>32}{full / small:7.2f}", flush=True)
         slow += [name] if full / small > GOAL else []
     return slow
@@ -317,9 +317,9 @@ def _list_worker_database_calls(side: DatabaseWithApi) -> dict[str, Callable[[],
     settings = side.settings.model_copy(update={"event_days": 10_000.0})
 
     def claim_and_release_job() -> None:
-        held = claims.claim_job(db, "bench", 60.0)
-        assert held is not None
-        claims.complete_pause_or_cancellation(db, held)
+        claim = claims.claim_job(db, "bench", 60.0)
+        assert claim is not None
+        claims.complete_pause_or_cancellation(db, claim)
 
     return {
         "claim and give back": claim_and_release_job,

@@ -78,9 +78,9 @@ def _learn_and_describe_added_bytes(
     tensors = [_read_version_tensors(client, model, version) for version in range(1, 5)]
     changed = sum(_count_bytes_of_changed_tensors(old, new) for old, new in pairwise(tensors))
     new = sum(client.versions.retrieve(model, v).bytes_new for v in range(2, 5))
-    whole = client.versions.retrieve(model, 4).bytes
+    total_bytes = client.versions.retrieve(model, 4).bytes
     return (
-        f"{title:22} new {new / 3:>11,.0f} B a version of {whole:,} B"
+        f"{title:22} new {new / 3:>11,.0f} B a version of {total_bytes:,} B"
         f"   new / changed {new / changed:.3f} (goal ≤ 1.05)"
     )
 
@@ -137,14 +137,17 @@ def _build_noise_batch(task: int) -> bytes:
 def _extract_remembered_images(tensors: dict[str, dict[str, np.ndarray]]) -> Memory:
     """Extract the images of a replay memory from a version's parts."""
     (name,) = (name for name in tensors if "tasks" in tensors[name])
-    held = tensors[name]
-    tasks = held["tasks"].tolist()
-    if "images" in held:
-        return {(task, image.tobytes()) for task, image in zip(tasks, held["images"], strict=True)}
+    memory_tensors = tensors[name]
+    tasks = memory_tensors["tasks"].tolist()
+    if "images" in memory_tensors:
+        return {
+            (task, image.tobytes())
+            for task, image in zip(tasks, memory_tensors["images"], strict=True)
+        }
     packs = {task: tensors[f"{name}.images.{task}"]["images"] for task in set(tasks)}
     return {
         (task, packs[task][row].tobytes())
-        for task, row in zip(tasks, held["rows"].tolist(), strict=True)
+        for task, row in zip(tasks, memory_tensors["rows"].tolist(), strict=True)
     }
 
 
@@ -153,14 +156,14 @@ def _read_blob(store: Path, sha256: str) -> bytes:
 
 
 def _read_version_tensors(client: Perennial, model: str, version: int) -> dict[str, bytes]:
-    found = {}
+    bytes_by_tensor = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in client.versions.retrieve(model, version).parts:
             file = Path(folder) / "part"
             client.versions.download_file(model, version, part.name, file)
             for name, array in load(file.read_bytes()).items():
-                found[f"{part.name}/{name}"] = array.tobytes()
-    return found
+                bytes_by_tensor[f"{part.name}/{name}"] = array.tobytes()
+    return bytes_by_tensor
 
 
 def _count_bytes_of_changed_tensors(old: dict[str, bytes], new: dict[str, bytes]) -> int:

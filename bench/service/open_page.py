@@ -41,14 +41,14 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=int, default=10)
     parser.add_argument("--per-second", type=int, default=50)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder), {"PERENNIAL_THREADS": "1"}) as running,
     ):
         job = _submit_and_pause_job(running)
         writer = _JobEventWriter(
-            Database(Settings(data_dir=Path(folder)).resolved_database_url), job, given.per_second
+            Database(Settings(data_dir=Path(folder)).resolved_database_url), job, options.per_second
         )
         with open_logged_in_page(running) as page:
             page.goto(f"/ui/jobs/{job}")
@@ -57,7 +57,7 @@ def main() -> None:
             writer.start()
             heaps = [
                 _wait_and_print_page_memory(browser, minute, writer)
-                for minute in range(1, given.minutes + 1)
+                for minute in range(1, options.minutes + 1)
             ]
             writer.ended.set()
             writer.join()
@@ -98,22 +98,22 @@ class _JobEventWriter(threading.Thread):
         self._db, self._job, self._per_second = db, job, per_second
 
     def run(self) -> None:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         while not self.ended.wait(
-            max(0.0, begun + self.written / self._per_second - time.monotonic())
+            max(0.0, started_at + self.written / self._per_second - time.monotonic())
         ):
             with self._db.write() as session:
                 now = self._db.now(session)
                 for number in range(self._per_second):
                     if number % 5:
-                        told = {
+                        progress = {
                             "phase": "train",
                             "step": self.steps,
                             "total_steps": STEPS,
                             "loss": 1 / (1 + self.steps),
                         }
                         session.add(
-                            StoredJobEvent(job_id=self._job, type="progress", data=told, at=now)
+                            StoredJobEvent(job_id=self._job, type="progress", data=progress, at=now)
                         )
                         self.steps += 1
                     else:
@@ -127,14 +127,14 @@ def _wait_and_print_page_memory(browser: CDPSession, minute: int, writer: _JobEv
     """Wait a minute, print the browser page's figures, and return its heap in megabytes."""
     time.sleep(60)
     browser.send("HeapProfiler.collectGarbage")
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         one["name"]: one["value"] for one in browser.send("Performance.getMetrics")["metrics"]
     }
-    heap = float(found["JSHeapUsedSize"]) / 1e6
+    heap = float(metrics["JSHeapUsedSize"]) / 1e6
     print(
         f"minute {minute:2}: {writer.written:7,} events, heap {heap:5.2f} MB, "
-        f"{found['Nodes']:6,.0f} nodes, {found['JSEventListeners']:4.0f} listeners, script "
-        f"{found['ScriptDuration']:6.1f} s",
+        f"{metrics['Nodes']:6,.0f} nodes, {metrics['JSEventListeners']:4.0f} listeners, script "
+        f"{metrics['ScriptDuration']:6.1f} s",
         flush=True,
     )
     return heap

@@ -44,16 +44,16 @@ def main() -> None:
     )
     parser.add_argument("--size", type=int, default=1000, help="versions and tasks of the model")
     parser.add_argument("--rounds", type=int, default=20, help="requests of each kind")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
         migrate.upgrade_schema(db)
-        insert_model_with_measured_versions(db, given.size)
+        insert_model_with_measured_versions(db, options.size)
         db.close()
         with service.run_temporary_service(Path(folder)) as running:
-            _print_page_request_times(running, given.size, given.rounds)
-            _print_page_paint_times(running, given.size, given.rounds)
+            _print_page_request_times(running, options.size, options.rounds)
+            _print_page_paint_times(running, options.size, options.rounds)
 
 
 def _print_page_request_times(running: service.RunningService, size: int, rounds: int) -> None:
@@ -63,23 +63,23 @@ def _print_page_request_times(running: service.RunningService, size: int, rounds
         times, before = [], get_service_cpu_seconds_so_far(running)
         for _ in range(rounds):
             began = time.perf_counter()
-            answer = httpx2.get(
+            response = httpx2.get(
                 f"{running.url}/ui/models/{build_generated_model_id(size)}{query}", headers=key
             )
             times.append(time.perf_counter() - began)
-        answer.raise_for_status()
-        elements = len(re.findall(r"<[a-z]", answer.text))
+        response.raise_for_status()
+        elements = len(re.findall(r"<[a-z]", response.text))
         median = 1000 * statistics.median(times)
         cpu_ms = 1000 * (get_service_cpu_seconds_so_far(running) - before) / rounds
         print(
             f"{query or '(as it is)':16} {median:6.0f} ms (CPU {cpu_ms:.0f} ms) "
-            f"{len(answer.content):9,} bytes {elements:7,} elements"
+            f"{len(response.content):9,} bytes {elements:7,} elements"
         )
 
 
 def _print_page_paint_times(running: service.RunningService, size: int, rounds: int) -> None:
     """Print milliseconds from navigation to paint of the page, with cached files."""
-    first, whole, bytes_of_heap = [], [], 0.0
+    first, load_times, bytes_of_heap = [], [], 0.0
     with open_logged_in_page(running) as page:
         for _ in range(rounds + 1):
             page.goto(f"/ui/models/{build_generated_model_id(size)}", wait_until="load")
@@ -87,13 +87,13 @@ def _print_page_paint_times(running: service.RunningService, size: int, rounds: 
             first.append(
                 page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
             )
-            whole.append(
+            load_times.append(
                 page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
             )
         bytes_of_heap = page.evaluate("performance.memory.usedJSHeapSize")
     print(
         f"in Chromium: first paint {statistics.median(first[1:]):.0f} ms (cold {first[0]:.0f}), "
-        f"all loaded {statistics.median(whole[1:]):.0f} ms; heap {bytes_of_heap / 1e6:.1f} MB"
+        f"all loaded {statistics.median(load_times[1:]):.0f} ms; heap {bytes_of_heap / 1e6:.1f} MB"
     )
 
 

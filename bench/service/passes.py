@@ -32,19 +32,21 @@ def main() -> None:
         packaged_base.PACKAGED: packaged_base.load_packaged_base_description().architecture,
     }
     for name, passes in PASSES.items():
-        for known in passes:
-            image = ImageSpec(known.size, 3)
+        for measured_pass in passes:
+            image = ImageSpec(measured_pass.size, 3)
             network = build_initialised_backbone(
                 architectures[name], image, torch.Generator().manual_seed(0)
             ).eval()
-            images = torch.randn(IMAGES, 3, known.size, known.size)
+            images = torch.randn(IMAGES, 3, measured_pass.size, measured_pass.size)
             forward = _measure_cpu_seconds_per_image(
                 partial(_run_forward_without_gradients, network, images), runs
             )
             training = _measure_cpu_seconds_per_image(
                 partial(_run_forward_and_backward, network, images), runs
             )
-            print(f"{name} at {known.size} px: {forward:.4f} s answered, {training:.4f} s learned")
+            print(
+                f"{name} at {measured_pass.size} px: {forward:.4f} s answered, {training:.4f} s learned"
+            )
 
 
 def _run_forward_without_gradients(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
@@ -59,12 +61,12 @@ def _run_forward_and_backward(network: Callable[[Tensor], Tensor], images: Tenso
 def _measure_cpu_seconds_per_image(run: Callable[[], object], runs: int) -> float:
     """Return the smallest CPU time per image over several runs, after a warm-up."""
     run()
-    taken = []
+    cpu_seconds = []
     for _ in range(runs):
         begin = time.process_time()
         run()
-        taken.append(time.process_time() - begin)
-    return min(taken) / IMAGES
+        cpu_seconds.append(time.process_time() - begin)
+    return min(cpu_seconds) / IMAGES
 
 
 if __name__ == "__main__":

@@ -176,10 +176,10 @@ def print_prediction_rates_for_size(
     print(f"\n## {BASES[size]}, {size} px")
     client = Perennial(keys[0], base_url=running.url)
     begin = time.perf_counter()
-    answer = client.predict("photos", files[:1])
+    response = client.predict("photos", files[:1])
     print(
         f"first answer after promotion: {(time.perf_counter() - begin) * 1000:.0f} ms",
-        get_inference_engine_name(answer),
+        get_inference_engine_name(response),
     )
     for key in keys:
         predict_until_onnx_runtime_answers(Perennial(key, base_url=running.url), files)
@@ -194,16 +194,16 @@ def print_prediction_rates_for_size(
         for count in options.photos_per_request:
             before = rates.measure_rates_once_more(bare, files)
             # 64 are more than one owner may have under way.
-            used = keys if clients > 16 else keys[:1]
-            elapsed, taken = measure_predict_client_times(
-                running, used, files, folder, clients, count, options.seconds
+            client_keys = keys if clients > 16 else keys[:1]
+            elapsed, request_seconds = measure_predict_client_times(
+                running, client_keys, files, folder, clients, count, options.seconds
             )
             onnx, decoding = (
                 mean(pair)
                 for pair in zip(before, rates.measure_rates_once_more(bare, files), strict=True)
             )
-            rate = len(taken) * count / elapsed
-            p50, p99 = np.percentile(taken, (50, 99)) * 1000
+            rate = len(request_seconds) * count / elapsed
+            p50, p99 = np.percentile(request_seconds, (50, 99)) * 1000
             print(
                 f"| {clients} | {count} | {rate:.1f} | {p50:.0f} | {p99:.0f} | {rate / onnx:.2f} |"
                 f" {rate / decoding:.2f} |",
@@ -244,9 +244,9 @@ def predict_until_onnx_runtime_answers(client: Perennial, files: Sequence[Path])
     print(f"steady after {time.monotonic() - begin:.1f} s: {engine}")
 
 
-def get_inference_engine_name(answer: object) -> str:
+def get_inference_engine_name(response: object) -> str:
     """Return the engine that a predict response names, if any."""
-    return str(getattr(answer, "engine", None) or "engine not named")
+    return str(getattr(response, "engine", None) or "engine not named")
 
 
 def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> BareVersionPredictor:
@@ -255,20 +255,24 @@ def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bar
     db = Database(settings.resolved_database_url)
     with db.read() as session:
         owner_id = session.scalars(select(Owner.id).where(Owner.name == owner)).one()
-    found = find_version_to_predict(db, Actor(owner_id, None, "read"), "photos", "production", None)
+    version = find_version_to_predict(
+        db, Actor(owner_id, None, "read"), "photos", "production", None
+    )
     blobs = Blobs(open_object_store(settings), settings.make_folder("cache"))
-    paths = {name: Path(path) for name, path in found.fetch_part_paths(blobs).items()}
+    paths = {name: Path(path) for name, path in version.fetch_part_paths(blobs).items()}
     db.close()
-    manifest = found.manifest
+    manifest = version.manifest
     network, method = (
         predicting.load_version_network(manifest, paths),
         predicting.load_prediction_method(manifest, paths),
     )
-    answers = ProbabilityModule(
+    probability_module = ProbabilityModule(
         network, method, manifest.normalise, manifest.image.channels, manifest.logit_divisor
     )
     folder.mkdir()
-    file = graph.write_onnx_graph(answers, manifest.image.channels, manifest.image.size, folder)[0]
+    file = graph.write_onnx_graph(
+        probability_module, manifest.image.channels, manifest.image.size, folder
+    )[0]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(
@@ -291,10 +295,12 @@ def print_differences_from_bare_version(
     labels, differences = 0, [0.0]
     classes = list(bare.manifest.classes or [])
     for begin in range(0, len(files), 50):
-        some = files[begin : begin + 50]
-        own_labels, own = bare.predict_probabilities(bare.decode_photos(some))
-        answer = client.predict("photos", some)
-        for item, label, row in zip(answer.predictions, own_labels, own, strict=True):
+        file_chunk = files[begin : begin + 50]
+        own_labels, bare_probabilities = bare.predict_probabilities(bare.decode_photos(file_chunk))
+        response = client.predict("photos", file_chunk)
+        for item, label, row in zip(
+            response.predictions, own_labels, bare_probabilities, strict=True
+        ):
             if isinstance(item, Unusable):
                 raise RuntimeError(f"{item.name}: {item.error.detail}")
             labels += item.label != label

@@ -20,7 +20,7 @@ from typing import Any
 
 
 def send_requests_until(
-    load: dict[str, Any], number: int, bodies: list[bytes], taken: list[float], end: float
+    load: dict[str, Any], number: int, bodies: list[bytes], request_seconds: list[float], end: float
 ) -> None:
     """Send predict requests one after the other until the clock reaches `end`, recording each time."""
     connection = http.client.HTTPConnection(load["host"], load["port"], timeout=120)
@@ -31,10 +31,10 @@ def send_requests_until(
         is_first, begin = False, time.monotonic()
         connection.request("POST", load["path"], bodies[number % len(bodies)], headers)
         response = connection.getresponse()
-        answer = response.read()
+        response_body = response.read()
         if response.status != 200:
-            raise RuntimeError(f"{response.status}: {answer[:300]!r}")
-        taken.append(time.monotonic() - begin)
+            raise RuntimeError(f"{response.status}: {response_body[:300]!r}")
+        request_seconds.append(time.monotonic() - begin)
         number += 1
 
 
@@ -43,18 +43,20 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     load = json.load(sys.stdin)
     bodies = [Path(path).read_bytes() for path in load["bodies"]]
-    taken: list[float] = []
+    request_seconds: list[float] = []
     begin = time.monotonic()
     end = begin + load["seconds"]
     threads = [
-        threading.Thread(target=send_requests_until, args=(load, number, bodies, taken, end))
+        threading.Thread(
+            target=send_requests_until, args=(load, number, bodies, request_seconds, end)
+        )
         for number in range(load["clients"])
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    print(json.dumps({"elapsed": time.monotonic() - begin, "taken": taken}))
+    print(json.dumps({"elapsed": time.monotonic() - begin, "taken": request_seconds}))
 
 
 if __name__ == "__main__":

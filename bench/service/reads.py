@@ -85,12 +85,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.15, help="of one round")
     parser.add_argument("--rounds", type=int, default=12, help="against each database")
     parser.add_argument("--only", default="", help="measure asks that contain this")
-    given = parser.parse_args()
-    large = GeneratedRowCounts(max(FIRST_OWNERS_MODELS + 1, given.tasks // SMALL.tasks))
+    options = parser.parse_args()
+    large = GeneratedRowCounts(max(FIRST_OWNERS_MODELS + 1, options.tasks // SMALL.tasks))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            create_filled_database(folder, given.database, name, size)
+            create_filled_database(folder, options.database, name, size)
             for name, size in (("small", SMALL), (f"reads_{large.task_count}", large))
         ]
         for side in sides:
@@ -98,13 +98,13 @@ def main() -> int:
             stack.enter_context(serve_database_by_api(side))
         print(
             f"{SMALL.task_count:,} and {large.task_count:,} tasks; load average {os.getloadavg()[0]:.1f}; "
-            f"{CLIENTS} clients, {given.rounds} rounds of {given.seconds} s each"
+            f"{CLIENTS} clients, {options.rounds} rounds of {options.seconds} s each"
         )
         slow = measure_and_print_read_requests(
             sides,
-            [ask for ask in ASKS if given.only in ask.request_label],
-            given.rounds,
-            given.seconds,
+            [ask for ask in ASKS if options.only in ask.request_label],
+            options.rounds,
+            options.seconds,
         )
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
     return 1 if slow else 0

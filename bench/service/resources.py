@@ -57,12 +57,17 @@ def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> GrowthSlop
     cuts = [slice(round(b * size), round((b + 1) * size)) for b in range(BLOCKS)]
     x = [statistics.fmean(at[cut]) for cut in cuts]
     y = [statistics.fmean(values[cut]) for cut in cuts]
-    line = statistics.linear_regression(x, y)
-    residuals = [b - (line.slope * a + line.intercept) for a, b in zip(x, y, strict=True)]
+    regression = statistics.linear_regression(x, y)
+    residuals = [
+        b - (regression.slope * a + regression.intercept) for a, b in zip(x, y, strict=True)
+    ]
     spread = sum((a - statistics.fmean(x)) ** 2 for a in x)
     error = math.sqrt(sum(r * r for r in residuals) / (BLOCKS - 2) / spread)
-    ends = (line.intercept + line.slope * x[0], line.intercept + line.slope * x[-1])
-    return GrowthSlope(line.slope * 3600, T_95 * error * 3600, *ends)
+    ends = (
+        regression.intercept + regression.slope * x[0],
+        regression.intercept + regression.slope * x[-1],
+    )
+    return GrowthSlope(regression.slope * 3600, T_95 * error * 3600, *ends)
 
 
 class ProcessResourceWatch:
@@ -111,13 +116,13 @@ class ProcessResourceWatch:
         if self._pids.setdefault(name, process.pid) != process.pid:
             self._pids[name] = process.pid
             self.restarts[name] = self.restarts.get(name, 0) + 1
-        found = ResourceSample(
+        sample = ResourceSample(
             self.elapsed_seconds(),
             process.memory_info().rss,
             process.num_fds(),
             process.num_threads(),
         )
-        self.samples.setdefault(name, []).append(found)
+        self.samples.setdefault(name, []).append(sample)
 
 
 def require_api_process(launcher: int) -> psutil.Process:
@@ -132,5 +137,5 @@ def require_api_process(launcher: int) -> psutil.Process:
 def _find_service_role_of_process(process: psutil.Process) -> str | None:
     words = process.cmdline()
     return next(
-        (name for word, name in NAMES.items() if any(word in given for given in words)), None
+        (name for word, name in NAMES.items() if any(word in argument for argument in words)), None
     )

@@ -42,11 +42,11 @@ class DatabaseWithApi:
         if self.settings.database_url:
             db = Database(self.settings.database_url, pool=1)
             with db.read() as session:
-                asked = (
+                query = (
                     "SELECT pid FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 )
-                pids += session.connection().exec_driver_sql(asked).scalars()
+                pids += session.connection().exec_driver_sql(query).scalars()
             db.close()
         times = [psutil.Process(pid).cpu_times() for pid in pids if psutil.pid_exists(pid)]
         return float(sum(one.user + one.system for one in times))
@@ -71,8 +71,8 @@ def create_filled_database(
     db = Database(settings.resolved_database_url, statement_s=3600)
     upgrade_schema(db)
     with db.read() as session:
-        there = session.connection().exec_driver_sql("SELECT count(*) FROM bases").scalar_one()
-    if not there:
+        base_count = session.connection().exec_driver_sql("SELECT count(*) FROM bases").scalar_one()
+    if not base_count:
         print(f"filling {name}: {size.task_count:,} tasks")
         fill_database_with_generated_rows(db, size)
         store = open_object_store(settings)
@@ -88,8 +88,8 @@ def create_filled_database(
             nobody = Actor(
                 keys._find_or_add_owner(session, owner, db.now(session)).id, None, "admin"
             )
-        made = keys.create_key(db, nobody, keys.RequestedKey("bench", scope, owner))
-        side.keys[who] = str(made["secret"])
+        new_key = keys.create_key(db, nobody, keys.RequestedKey("bench", scope, owner))
+        side.keys[who] = str(new_key["secret"])
     db.close()
     return side
 

@@ -27,10 +27,10 @@ def sleep_then_report_job_success(spec: str, out_fd: int, control_fd: int) -> in
     (folder / "parts").mkdir(parents=True)
     end = time.monotonic() + float(os.environ["BENCH_SLEEP_S"])
     with os.fdopen(out_fd, "w") as out:
-        while (left := end - time.monotonic()) > 0:
+        while (remaining_s := end - time.monotonic()) > 0:
             out.write(json.dumps({"event": "phase", "phase": "train"}) + "\n")
             out.flush()
-            time.sleep(min(1.0, left))
+            time.sleep(min(1.0, remaining_s))
         (folder / "parts" / "head.safetensors").write_bytes(os.urandom(1000))
         (folder / "result.json").write_text(json.dumps(RESULT))
         out.write(json.dumps({"event": "done", "path": str(folder)}) + "\n")

@@ -115,24 +115,24 @@ class MixedRequestTraffic:
         body["gate"] = {"checks": "off"}
         self._send_request(client, "POST", "/v1/models", {201}, json=body)
         for task in range(TASKS):
-            answer = self._send_request(
+            response = self._send_request(
                 client, "POST", f"/v1/models/{name}/tasks", {202}, content=build_batch_archive(task),
                 headers={"Idempotency-Key": f"{name}-{task}"},
             )  # fmt: skip
-            job = answer.json()["job"]["id"]
+            job = response.json()["job"]["id"]
             self.job = job
             state, etag = "", ""
             while state not in {"succeeded", "failed", "rejected", "cancelled"}:
                 if self._end.wait(0.2):
                     return
-                answer = self._send_request(
+                response = self._send_request(
                     client, "GET", f"/v1/jobs/{job}", {200, 304}, headers={"If-None-Match": etag}
                 )
-                if answer.status_code == 200:
-                    state, etag = answer.json()["state"], answer.headers["ETag"]
+                if response.status_code == 200:
+                    state, etag = response.json()["state"], response.headers["ETag"]
             self.seen[f"job {state}"] += 1
             if state != "succeeded":
-                self.wrong.append(f"job {job}: {answer.text[:300]}")
+                self.wrong.append(f"job {job}: {response.text[:300]}")
                 return
             self.model, self.published = name, task + 1
             self._end.wait(0.5)
@@ -178,10 +178,10 @@ class MixedRequestTraffic:
         headers = {"Accept": "text/event-stream"}
         with client.stream(
             "GET", f"/v1/jobs/{self.job}/events", headers=headers, timeout=30
-        ) as answer:
-            self._count_response("GET", "events (stream)", answer.status_code, {200})
+        ) as response:
+            self._count_response("GET", "events (stream)", response.status_code, {200})
             leave = self._random.random() < 0.5
-            for number, _line in enumerate(answer.iter_lines()):
+            for number, _line in enumerate(response.iter_lines()):
                 if self._end.is_set() or (leave and number > 5):
                     return
 
@@ -228,11 +228,11 @@ class MixedRequestTraffic:
     def _send_request(
         self, client: httpx2.Client, method: str, path: str, expected: set[int], **options: object
     ) -> httpx2.Response:
-        answer = client.request(method, path, **options)  # type: ignore[arg-type]
-        self._count_response(method, path, answer.status_code, expected)
-        if answer.status_code not in expected:
-            self.wrong[-1] += f": {answer.text[:300]}"
-        return answer
+        response = client.request(method, path, **options)  # type: ignore[arg-type]
+        self._count_response(method, path, response.status_code, expected)
+        if response.status_code not in expected:
+            self.wrong[-1] += f": {response.text[:300]}"
+        return response
 
     def _count_response(self, method: str, path: str, status: int, expected: set[int]) -> None:
         self.seen[f"{status}"] += 1
@@ -287,8 +287,8 @@ def main() -> int:
     grown = _print_process_growth_and_find_excess(watch, seconds)
     print(f"answers and jobs: {dict(sorted(traffic.seen.items()))}")
     print(f"load average before {load[0]:.1f}, after {os.getloadavg()[0]:.1f}")
-    for line in (*grown, *collections.Counter(traffic.wrong).most_common(20)):
-        print(f"WRONG: {line}")
+    for problem in (*grown, *collections.Counter(traffic.wrong).most_common(20)):
+        print(f"WRONG: {problem}")
     return 1 if grown or traffic.wrong else 0
 
 
@@ -300,10 +300,10 @@ def _print_process_growth_and_find_excess(watch: ProcessResourceWatch, seconds: 
         f"{'descriptors':>14}{'per hour':>16}{'threads':>12}"
     )
     for name, samples in watch.samples.items():
-        kept = [s for s in samples if s.at > seconds * WARM_UP]
-        at = [s.at for s in kept]
+        steady_samples = [s for s in samples if s.at > seconds * WARM_UP]
+        at = [s.at for s in steady_samples]
         memory, fds, threads = (
-            fit_growth_slope(at, [float(getattr(s, field)) for s in kept])
+            fit_growth_slope(at, [float(getattr(s, field)) for s in steady_samples])
             for field in ("rss", "fds", "threads")
         )
         print(
@@ -313,13 +313,13 @@ def _print_process_growth_and_find_excess(watch: ProcessResourceWatch, seconds: 
             f"{threads.first:6.1f} → {threads.last:4.1f}",
             flush=True,
         )
-        for what, found, limit in (
+        for what, growth, limit in (
             ("memory", memory, MEMORY_PER_HOUR), ("descriptors", fds, FDS_PER_HOUR),
             ("threads", threads, THREADS_PER_HOUR),
         ):  # fmt: skip
-            if found.is_significantly_above(limit):
+            if growth.is_significantly_above(limit):
                 wrong.append(
-                    f"{name}: {what} grow by {found.per_hour:.3g} ± {found.uncertainty:.2g} per "
+                    f"{name}: {what} grow by {growth.per_hour:.3g} ± {growth.uncertainty:.2g} per "
                     f"hour"
                 )
     return wrong

@@ -47,17 +47,17 @@ def main() -> None:
     parser.add_argument("--submits", type=int, default=40)
     parser.add_argument("--versions", type=int, default=65)
     parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        size = GeneratedRowCounts(60, tasks=given.versions, measured=2)
-        side = create_filled_database(Path(folder), given.database, "submit", size)
+        size = GeneratedRowCounts(60, tasks=options.versions, measured=2)
+        side = create_filled_database(Path(folder), options.database, "submit", size)
         service.link_shared_test_catalogue(side.settings.data_dir)
         connection: dict[str, Any] = {"headers": _build_headers(side), "timeout": 120.0}
         with serve_database_by_api(side), httpx2.Client(base_url=side.url, **connection) as client:
             process = psutil.Process(side.process)
             client.post("/v1/models", json={"name": "sent", **MODEL}).raise_for_status()
-            _print_submit_times(client, process, given.submits)
-            _print_version_list_times(client, process, side.first_model_id(), given.submits)
+            _print_submit_times(client, process, options.submits)
+            _print_version_list_times(client, process, side.first_model_id(), options.submits)
         _print_submit_statement_count(side)
 
 
@@ -84,10 +84,10 @@ def _build_headers(side: DatabaseWithApi) -> dict[str, str]:
 
 def _submit_noise_batch(client: httpx2.Client | TestClient, seed: int) -> None:
     headers = {"Content-Type": "application/zip", "Idempotency-Key": f"batch-{seed}"}
-    answer = client.post(
+    response = client.post(
         "/v1/models/sent/tasks", content=build_zip_of_noise_images(seed), headers=headers
     )
-    assert answer.status_code == 202, answer.text
+    assert response.status_code == 202, response.text
 
 
 def _print_submit_times(client: httpx2.Client, process: psutil.Process, count: int) -> None:
@@ -95,8 +95,8 @@ def _print_submit_times(client: httpx2.Client, process: psutil.Process, count: i
 
     def submit_numbered_batch(number: int) -> None:
         headers = {"Content-Type": "application/zip", "Idempotency-Key": f"batch-{number}"}
-        answer = client.post("/v1/models/sent/tasks", content=batches[number], headers=headers)
-        assert answer.status_code == 202, answer.text
+        response = client.post("/v1/models/sent/tasks", content=batches[number], headers=headers)
+        assert response.status_code == 202, response.text
 
     _print_call_times("submit", process, submit_numbered_batch, count)
 
@@ -105,11 +105,11 @@ def _print_version_list_times(
     client: httpx2.Client, process: psutil.Process, model: str, count: int
 ) -> None:
     path = f"/v1/models/{model}/versions?limit=200"
-    answer = client.get(path)
-    answer.raise_for_status()
-    versions = len(answer.json()["items"])
+    response = client.get(path)
+    response.raise_for_status()
+    versions = len(response.json()["items"])
     _print_call_times(f"list of {versions} versions", process, lambda _: client.get(path), count)
-    size = len(answer.content)
+    size = len(response.content)
     print(f"  {size:,} bytes, {size / versions:,.0f} a version")
 
 

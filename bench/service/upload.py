@@ -47,7 +47,7 @@ def main() -> None:
             with _PeakMemorySampler(api) as peak:
                 start = time.perf_counter()
                 with archive.open("rb") as body:
-                    answer = httpx2.post(
+                    response = httpx2.post(
                         f"{running.url}/v1/models/large/tasks?validate=only",
                         content=iter(lambda: body.read(1 << 20), b""),
                         headers={
@@ -59,7 +59,7 @@ def main() -> None:
                     )
                 seconds = time.perf_counter() - start
             print(
-                f"answer {answer.status_code}: {total / MB / seconds:,.0f} MB/s in {seconds:.1f} s "
+                f"answer {response.status_code}: {total / MB / seconds:,.0f} MB/s in {seconds:.1f} s "
                 "(goal ≥ 400)"
             )
             print(

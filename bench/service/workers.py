@@ -54,17 +54,17 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=8.0, help="that a simulated job sleeps")
     parser.add_argument("--jobs", type=int, default=6, help="per worker")
-    given = parser.parse_args()
+    options = parser.parse_args()
     per_hour = []
-    for count in (1, given.workers):
-        jobs = given.jobs * count
+    for count in (1, options.workers):
+        jobs = options.jobs * count
         took = _measure_seconds_to_finish_jobs(
-            given.database, given.broker, count, jobs, given.seconds
+            options.database, options.broker, count, jobs, options.seconds
         )
         per_hour.append(jobs / took * 3600)
-        ideal = 3600 * count / given.seconds
+        ideal = 3600 * count / options.seconds
         print(
-            f"{count} workers: {jobs} jobs of {given.seconds:g} s in {took:.1f} s = "
+            f"{count} workers: {jobs} jobs of {options.seconds:g} s in {took:.1f} s = "
             f"{per_hour[-1]:.0f} per "
             "hour"
             f" ({per_hour[-1] / ideal:.0%} of what sleeping alone allows); load average "
@@ -72,8 +72,8 @@ def main() -> int:
             flush=True,
         )
     ratio = per_hour[1] / per_hour[0]
-    print(f"ratio {ratio:.2f} (goal ≥ {given.workers * GOAL:.1f})")
-    return 0 if ratio >= given.workers * GOAL else 1
+    print(f"ratio {ratio:.2f} (goal ≥ {options.workers * GOAL:.1f})")
+    return 0 if ratio >= options.workers * GOAL else 1
 
 
 def _measure_seconds_to_finish_jobs(
@@ -210,10 +210,10 @@ def _wait_for_jobs_and_get_seconds(db: Database, count: int, seconds: float) -> 
                     or 0.0
                 )
             if set(states) - {"queued", "running", "succeeded"}:
-                told = session.execute(
+                failed_jobs = session.execute(
                     text("SELECT state, error FROM jobs WHERE error IS NOT NULL LIMIT 3")
                 ).all()
-                raise RuntimeError(f"{states}: {told}")
+                raise RuntimeError(f"{states}: {failed_jobs}")
         time.sleep(0.5)
     raise TimeoutError(json.dumps(states))
 

@@ -51,16 +51,16 @@ def main() -> int:
     )
     arguments.add_argument("--gcs", type=Path, metavar="PROGRAM", help="fake-gcs-server")
     arguments.add_argument("--azurite", type=Path, metavar="PROGRAM", help="azurite-blob")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
         write_sample_photos(at / "photos")
-        if given.gcs is not None:
-            with serve_fake_gcs_bucket(given.gcs, at / "gcs") as cloud:
+        if options.gcs is not None:
+            with serve_fake_gcs_bucket(options.gcs, at / "gcs") as cloud:
                 failed += count_differences_of_bucket_and_folder(cloud, at / "photos")
-        if given.azurite is not None:
-            with serve_azurite_blob_container(given.azurite, at / "azure") as cloud:
+        if options.azurite is not None:
+            with serve_azurite_blob_container(options.azurite, at / "azure") as cloud:
                 failed += count_differences_of_bucket_and_folder(cloud, at / "photos")
     return 1 if failed else 0
 
@@ -101,12 +101,12 @@ def count_differences_of_bucket_and_folder(cloud: CloudStorageServer, photos: Pa
             cloud.remove(key)
         else:
             cloud.write(key, data)
-        sent = b"".join(later.read_chunks())
+        sent_bytes = b"".join(later.read_chunks())
         is_listed = len(later.warnings) == 1 and "3 ü.png" in later.warnings[0]
         failed += print_check_result(
             cloud,
             f"one object {change} under way",
-            is_listed and len(sent) == len(expected),
+            is_listed and len(sent_bytes) == len(expected),
             later.warnings[0],
         )
         cloud.write(key, (photos / "cat/3 ü.png").read_bytes())

@@ -44,9 +44,9 @@ def main() -> int:
             continue
         with tempfile.TemporaryDirectory() as folder:
             for what, batch in exports(Path(folder)):
-                said = _compare_batch_labels_with_expected(batch)
-                failed += said != "right"
-                print(f"{what}: {said}", flush=True)
+                outcome = _compare_batch_labels_with_expected(batch)
+                failed += outcome != "right"
+                print(f"{what}: {outcome}", flush=True)
     return 1 if failed else 0
 
 
@@ -56,8 +56,8 @@ def _compare_batch_labels_with_expected(batch: Path) -> str:
     except PackError as error:
         return f"refused: {error}"
     rows = opened._images.rows  # type: ignore[attr-defined]
-    found = {row.name.rpartition("/")[2].rpartition("-")[2]: row.label for row in rows}
-    return "right" if found == LABELS else f"{found}, {opened.warnings}"
+    labels = {row.name.rpartition("/")[2].rpartition("-")[2]: row.label for row in rows}
+    return "right" if labels == LABELS else f"{labels}, {opened.warnings}"
 
 
 def _write_images(folder: Path, prefix: str = "") -> None:

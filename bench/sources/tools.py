@@ -92,10 +92,11 @@ def read_packed_images_and_labels(batch: Any) -> Found:
     return sorted((row.split(",")[1], files[row.split(",")[0]]) for row in rows)
 
 
-def decode_packed_images_to_rgb(found: Found) -> Found:
+def decode_packed_images_to_rgb(packed_images: Found) -> Found:
     """Decode the images of a packed batch; return their labels with RGB pixels."""
     return sorted(
-        (label, Image.open(io.BytesIO(data)).convert("RGB").tobytes()) for label, data in found
+        (label, Image.open(io.BytesIO(data)).convert("RGB").tobytes())
+        for label, data in packed_images
     )
 
 
@@ -111,12 +112,12 @@ def compare_parquet(at: Path) -> Answers:
         "label": [n % 2 for n in range(8)],
     }
     datasets.Dataset.from_dict(rows, features=features).to_parquet(at / "train.parquet")
-    again = datasets.load_dataset(
+    data_set = datasets.load_dataset(
         "parquet", data_files=str(at / "train.parquet"), split="train", cache_dir=str(at / "c")
     )
     theirs = sorted(
-        (again.features["label"].int2str(row["label"]), row["image"].convert("RGB").tobytes())
-        for row in again
+        (data_set.features["label"].int2str(row["label"]), row["image"].convert("RGB").tobytes())
+        for row in data_set
     )
     yield (
         "datasets, parquet with ClassLabel",
@@ -141,10 +142,10 @@ def compare_multi_label_refusal(at: Path) -> Answers:
     }
     datasets.Dataset.from_dict(rows, features=features).to_parquet(at / "train.parquet")
     try:
-        said = open_batch(at / "train.parquet").describe()
+        outcome = open_batch(at / "train.parquet").describe()
     except PackError as error:
-        said = "multi-label" if "multi-label" in str(error) else str(error)
-    yield "datasets, a list of ClassLabels", "multi-label", said, True
+        outcome = "multi-label" if "multi-label" in str(error) else str(error)
+    yield "datasets, a list of ClassLabels", "multi-label", outcome, True
 
 
 def compare_imagefolder(at: Path) -> Answers:
@@ -157,10 +158,10 @@ def compare_imagefolder(at: Path) -> Answers:
         (at / f"in/train/{number}.png").write_bytes(encode_png_with_orientation(number))
         lines.append(json.dumps({"file_name": f"{number}.png", "label": LABELS[number % 2]}))
     (at / "in/train/metadata.jsonl").write_text("\n".join(lines))
-    found = datasets.load_dataset(
+    data_set = datasets.load_dataset(
         "imagefolder", data_dir=str(at / "in"), split="train", cache_dir=str(at / "c")
     )
-    theirs = sorted((row["label"], row["image"].convert("RGB").tobytes()) for row in found)
+    theirs = sorted((row["label"], row["image"].convert("RGB").tobytes()) for row in data_set)
     yield (
         "datasets, imagefolder",
         theirs,
@@ -193,8 +194,8 @@ def read_shards_by_webdataset(paths: list[Path]) -> Found:
     """Read shards by the library webdataset; return labels and images."""
     import webdataset
 
-    found = webdataset.WebDataset([str(path) for path in paths], shardshuffle=False)
-    return sorted((sample["cls"].decode(), sample["png"]) for sample in found)
+    samples = webdataset.WebDataset([str(path) for path in paths], shardshuffle=False)
+    return sorted((sample["cls"].decode(), sample["png"]) for sample in samples)
 
 
 def compare_webdataset_shards(at: Path) -> Answers:
@@ -264,13 +265,15 @@ def cut_crops_by_pycocotools(at: Path, load: Callable[[Path], Image.Image]) -> F
     from pycocotools.coco import COCO
 
     api = COCO(str(at / "annotations.json"))
-    found = []
+    labelled_crops = []
     for one in api.loadAnns(api.getAnnIds()):
         x, y, width, height = map(int, one["bbox"])
         image = load(at / api.loadImgs(one["image_id"])[0]["file_name"])
         label = api.loadCats(one["category_id"])[0]["name"]
-        found.append((label, image.crop((x, y, x + width, y + height)).convert("RGB").tobytes()))
-    return sorted(found)
+        labelled_crops.append(
+            (label, image.crop((x, y, x + width, y + height)).convert("RGB").tobytes())
+        )
+    return sorted(labelled_crops)
 
 
 def compare_coco_crops(at: Path) -> Answers:
@@ -338,12 +341,12 @@ def cut_crops_by_supervision(at: Path) -> Found:
     data = supervision.DetectionDataset.from_yolo(
         str(at / "train/images"), str(at / "train/labels"), str(at / "data.yaml")
     )
-    found = []
+    labelled_crops = []
     for _, image, boxes in data:
         for (left, top, right, bottom), kind in zip(boxes.xyxy, boxes.class_id, strict=True):
             crop = image[round(top) : round(bottom), round(left) : round(right), ::-1]
-            found.append((data.classes[kind], crop.tobytes()))
-    return sorted(found)
+            labelled_crops.append((data.classes[kind], crop.tobytes()))
+    return sorted(labelled_crops)
 
 
 def compare_yolo_crops(at: Path) -> Answers:

@@ -197,8 +197,8 @@ def _is_running_in_notebook() -> bool:
 def _make_notebook_transfer_bar(title: str) -> Progress:
     from perennial.notebook import LiveHtml, render_transfer_bar
 
-    place = LiveHtml()
-    return lambda done, total: place.replace_html_at_limited_rate(
+    live_html = LiveHtml()
+    return lambda done, total: live_html.replace_html_at_limited_rate(
         render_transfer_bar(title, done, total), is_last=done == total
     )
 
@@ -206,8 +206,8 @@ def _make_notebook_transfer_bar(title: str) -> Progress:
 def _make_notebook_job_bar() -> Callable[[Job], None]:
     from perennial.notebook import LiveHtml, render_response_as_html
 
-    place = LiveHtml()
-    return lambda job: place.replace_html_at_limited_rate(
+    live_html = LiveHtml()
+    return lambda job: live_html.replace_html_at_limited_rate(
         render_response_as_html(job) or "", is_last=job.is_terminal
     )
 

@@ -16,7 +16,7 @@ _TIMES = "_at"
 """Suffix of fields that are RFC 3339 times."""
 
 
-def build_data_frame_of_response(answer: DataFrameResponse) -> DataFrame:
+def build_data_frame_of_response(response: DataFrameResponse) -> DataFrame:
     """Convert a tabular API response to a pandas DataFrame.
 
     `Metrics`: rows are versions, columns are tasks, NaN where not measured. `Predict`: one row per
@@ -26,13 +26,13 @@ def build_data_frame_of_response(answer: DataFrameResponse) -> DataFrame:
         ExtraMissing: pandas is not installed.
         TypeError: the response is not a table.
     """
-    if isinstance(answer, Metrics):
-        return _build_accuracy_frame(answer)
-    if isinstance(answer, Predict):
-        return _build_prediction_frame(answer)
-    if isinstance(answer, Compare):
-        return build_data_frame_of_items(answer.classes)
-    raise TypeError(f"A {type(answer).__name__} is no table.")
+    if isinstance(response, Metrics):
+        return _build_accuracy_frame(response)
+    if isinstance(response, Predict):
+        return _build_prediction_frame(response)
+    if isinstance(response, Compare):
+        return build_data_frame_of_items(response.classes)
+    raise TypeError(f"A {type(response).__name__} is no table.")
 
 
 def build_data_frame_of_items(items: Sequence[Any], kind: Any = None) -> DataFrame:
@@ -77,7 +77,7 @@ def _build_accuracy_frame(metrics: Metrics) -> DataFrame:
     return pandas.DataFrame(cells, index=index, columns=columns, dtype="float64")
 
 
-def _build_prediction_frame(answer: Predict) -> DataFrame:
+def _build_prediction_frame(response: Predict) -> DataFrame:
     """Return one row per image; probabilities stay in one column, since labels may be any text."""
     pandas = import_optional_module_or_raise("pandas", "A DataFrame", "pandas")
     names = ("name", "label", "probability", "sure", "probabilities")
@@ -86,7 +86,7 @@ def _build_prediction_frame(answer: Predict) -> DataFrame:
             **{name: getattr(one, name, None) for name in names},
             "error": None if isinstance(one, Prediction) else one.error.detail,
         }
-        for one in answer.predictions
+        for one in response.predictions
     ]
     return pandas.DataFrame(rows, columns=[*names, "error"])
 

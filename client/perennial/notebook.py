@@ -41,11 +41,11 @@ _FIGURE = "display:inline-block;width:9em;margin:0 .8em .8em 0;vertical-align:to
 _IMAGE = "width:100%;image-rendering:pixelated;display:block"
 
 
-def render_response_as_html(answer: Any) -> str | None:
+def render_response_as_html(response: Any) -> str | None:
     """Render a model, version, job, comparison or matrix as HTML for notebooks; None for others."""
     for kind, show in _SHOWN.items():
-        if isinstance(answer, kind):
-            return f'<div style="{_BOX}">{show(answer)}</div>'
+        if isinstance(response, kind):
+            return f'<div style="{_BOX}">{show(response)}</div>'
     return None
 
 
@@ -230,7 +230,7 @@ def _render_version_comparison_as_html(compare: Compare) -> str:
     ]
     more = compare.classes_total - len(classes)
     further_classes = f'<div style="{_QUIET}">and {more:,} more classes</div>' if more > 0 else ""
-    left = "".join(
+    left_out_notes = "".join(
         f'<div style="{_QUIET}">{_escape_and_shorten_html_text(one.detail)}</div>'
         for one in compare.left_out[:MOST_ROWS]
     )
@@ -240,7 +240,8 @@ def _render_version_comparison_as_html(compare: Compare) -> str:
         if classes
         else ""
     )
-    return f"{_render_heading('Versions', f'{a} and {b}', compare.model)}{_render_html_pairs_table(rows)}{table}{left}"
+    heading = _render_heading("Versions", f"{a} and {b}", compare.model)
+    return f"{heading}{_render_html_pairs_table(rows)}{table}{left_out_notes}"
 
 
 def _render_accuracy_matrix_as_html(metrics: Metrics) -> str:

@@ -210,9 +210,9 @@ def _build_object_reader(kind: type[Any]) -> Read:
                 for name in names
             )
         values = {}
-        for name, key, of in plan:
+        for name, key, reader in plan:
             try:
-                values[name] = None if value.get(key) is None else of(value[key])
+                values[name] = None if value.get(key) is None else reader(value[key])
             except _FieldTypeMismatch as error:
                 raise BadAnswer(
                     f"The service's answer cannot be used: {error}, as {kind.__name__}.{key}."

@@ -47,10 +47,10 @@ def verify(
     raw = body.encode() if isinstance(body, str) else body
     headers_by_name = {name.lower(): value for name, value in headers.items()}
     try:
-        id_, sent, signatures = (
+        id_, timestamp, signatures = (
             headers_by_name[f"webhook-{name}"] for name in ("id", "timestamp", "signature")
         )
-        at = int(sent)
+        at = int(timestamp)
     except (KeyError, ValueError):
         raise NotVerified(
             "The headers webhook-id, webhook-timestamp and webhook-signature are not there."
@@ -61,7 +61,7 @@ def verify(
             f"The request was signed {time.time() - at:.0f} s ago by this machine's clock."
         )
     # The digest is of the raw bytes: parsed and written again, the JSON would differ.
-    signed = hmac.digest(_decode_secret(secret), f"{id_}.{sent}.".encode() + raw, "sha256")
+    signed = hmac.digest(_decode_secret(secret), f"{id_}.{timestamp}.".encode() + raw, "sha256")
     expected_signature = f"v1,{base64.b64encode(signed).decode()}"
     # Compare every signature, in a list rather than a generator, so that the time reveals no match.
     if not any(

@@ -298,7 +298,7 @@ def _make_base_in_use_error(models: list[ModelRef]) -> WrongState:
 
 
 def _find_models_starting_from_bases(
-    session: Session, rows: Sequence[UploadedBase], seen: ColumnElement[bool]
+    session: Session, rows: Sequence[UploadedBase], is_visible: ColumnElement[bool]
 ) -> dict[str, list[ModelRef]]:
     """Return the visible models that start from each base, by base id, oldest first."""
     models_by_base: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
@@ -306,7 +306,7 @@ def _find_models_starting_from_bases(
     stored = {json.dumps(row.id): row.id for row in rows}
     named = sql_cast(Model.base, Text)
     query = select(named, Model.id, Model.name).where(
-        seen, Model.deleted_at.is_(None), named.in_(stored)
+        is_visible, Model.deleted_at.is_(None), named.in_(stored)
     )
     for base, model_id, name in session.execute(query.order_by(Model.id)):
         models_by_base[stored[base]].append({"id": model_id, "name": name})

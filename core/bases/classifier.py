@@ -21,17 +21,19 @@ def validate_and_describe_base_classifier(
     Raises:
         BaseInvalid: there is no such head, or it has another number of rows than there are classes.
     """
-    left = {tensor.name: tensor for tensor in _find_classifier_head_tensors(tensors, expected)}
-    weights = [name for name in left if name.endswith(".weight")]
+    remaining_tensors = {
+        tensor.name: tensor for tensor in _find_classifier_head_tensors(tensors, expected)
+    }
+    weights = [name for name in remaining_tensors if name.endswith(".weight")]
     if len(weights) != 1:
-        raise _make_missing_head_error(left, expected)
+        raise _make_missing_head_error(remaining_tensors, expected)
     head = weights[0].removesuffix(".weight")
-    weight, bias = left.pop(weights[0]), left.pop(f"{head}.bias", None)
+    weight, bias = remaining_tensors.pop(weights[0]), remaining_tensors.pop(f"{head}.bias", None)
     width, rows = expected["width"], weight.shape[:1]
     fits = len(weight.shape) == 2 and weight.shape[1] == width
     # A tensor beside one weight and its bias means that the head is more than a linear layer.
-    if left or not fits or (bias is not None and bias.shape != rows):
-        raise _make_missing_head_error([*left, *weights], expected)
+    if remaining_tensors or not fits or (bias is not None and bias.shape != rows):
+        raise _make_missing_head_error([*remaining_tensors, *weights], expected)
     for tensor in (weight, bias):
         if tensor is not None and tensor.dtype != "F32":
             raise BaseInvalid(
@@ -74,12 +76,12 @@ def _find_classifier_head_tensors(
 
 
 def _make_missing_head_error(
-    found: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBaseTensors
+    tensor_names: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBaseTensors
 ) -> BaseInvalid:
     """Return the error for an uploaded classifier whose head cannot be found in the file."""
     prefixes = [name for name in expected["ignored"] if name.endswith(".")]
     names = " or ".join(f"{prefix}weight" for prefix in prefixes[:_NAMED]) or "fc.weight"
-    listed = ", ".join(sorted(found)[:_NAMED])
+    listed = ", ".join(sorted(tensor_names)[:_NAMED])
     fact = f"has {listed} in its place" if listed else "has none"
     return BaseInvalid(
         f"A classifier needs one linear layer after the backbone, {names} of the shape classes × "

@@ -231,11 +231,11 @@ def _list_prediction_flips_by_class(
 
 
 def _count_images_by_true_and_predicted_label(
-    truth: np.ndarray, answer: np.ndarray, size: int
+    truth: np.ndarray, predicted_labels: np.ndarray, size: int
 ) -> dict[tuple[int, int], int]:
     """Count images by pair of true and predicted label."""
     # One number for each pair, because numpy counts numbers much faster than Python counts pairs.
-    codes, counts = np.unique(truth * size + answer, return_counts=True)
+    codes, counts = np.unique(truth * size + predicted_labels, return_counts=True)
     return {
         divmod(code, size): count
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
@@ -253,12 +253,12 @@ def _build_compared_confusion_matrices(
     # confused with each other.
     if len(numbers) > MAX_MATRIX or len({words.names[number][0] for number in numbers}) > 1:
         return None
-    place = {number: i for i, number in enumerate(numbers)}
+    index_by_number = {number: i for i, number in enumerate(numbers)}
 
     def build_count_matrix(counter: Counter[tuple[int, int]]) -> list[list[int]]:
         rows = np.zeros((len(numbers), len(numbers)), np.int64)
         for (truth, predicted), count in counter.items():
-            rows[place[truth], place[predicted]] = count
+            rows[index_by_number[truth], index_by_number[predicted]] = count
         # Numpy's integers cannot be encoded as JSON.
         return [[int(count) for count in row] for row in rows]
 
@@ -325,13 +325,15 @@ def _build_compared_image_response(
     row: int,
     words: SharedLabelNumbering,
 ) -> ComparedImage:
-    def build_compared_prediction(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+    def build_compared_prediction(
+        predicted_labels: np.ndarray, probability: np.ndarray
+    ) -> GivenAnswer:
         """Build a response entry with one version's prediction of an image: its label and its
         probability.
         """
         value = float(probability[row])
         return {
-            "label": words.names[int(answer[row])][1],
+            "label": words.names[int(predicted_labels[row])][1],
             # JSON has no NaN.
             "probability": value if np.isfinite(value) else None,
         }

@@ -248,18 +248,18 @@ def iterate_task_predictions_of_both_versions(
 
 
 def _read_stored_predictions(
-    blobs: Blobs, classes: Ids, place: TaskPredictionsPlaceInBlob, digest: str
+    blobs: Blobs, classes: Ids, location: TaskPredictionsPlaceInBlob, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Read a version's stored predictions: labels as int64 [N] and probabilities as float16 [N].
 
     Raises:
         StoredObjectDamaged: the file is damaged or names a row that the head does not have.
     """
-    rows, probabilities = read_encrypted_predictions(blobs.fetch_verified_file(digest), place)
+    rows, probabilities = read_encrypted_predictions(blobs.fetch_verified_file(digest), location)
     # numpy would count a negative row from the end, and return a wrong class without an error.
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
         raise StoredObjectDamaged(
-            f"Answers on task {place.task} name row {int(rows.max())} of a head with "
+            f"Answers on task {location.task} name row {int(rows.max())} of a head with "
             f"{len(classes)} classes.",
             extra={"object": Blobs.make_blob_key(digest)},
         )
@@ -327,7 +327,7 @@ def _separate_comparable_and_left_out_tasks(
     comparable: list[TaskToCompare] = []
     left_out: list[LeftOut] = []
     for number, task in sorted(tasks.items()):
-        a, b = (of.get(number) for of in cells)
+        a, b = (side_cells.get(number) for side_cells in cells)
         held_out = task.held_out_sha256
         if (
             a is not None
@@ -366,12 +366,12 @@ def _build_left_out_task_entry(
             "detail": _explain_deleted_predictions(model, task),
         }
     pairs = list(zip(sides, cells, strict=True))
-    unmeasured = sorted({side.number for side, of in pairs if number not in of})
+    unmeasured = sorted({side.number for side, side_cells in pairs if number not in side_cells})
     if unmeasured:
         versions_text = " and ".join(f"version {version}" for version in unmeasured)
         text = f"Task {number} is not answered by {versions_text}: nothing was measured there."
         return {"task": number, "reason": "not_measured", "versions": unmeasured, "detail": text}
-    lacking = sorted({side.number for side, of in pairs if of[number] is None})
+    lacking = sorted({side.number for side, side_cells in pairs if side_cells[number] is None})
     text = " ".join(_explain_missing_predictions(model, version, number) for version in lacking)
     return {"task": number, "reason": "answers_missing", "versions": lacking, "detail": text}
 

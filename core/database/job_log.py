@@ -18,10 +18,10 @@ Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
 
 
-def add_job_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
+def add_job_log_line(session: Session, job_id: str, log_line: Line, now: float) -> None:
     """Add a line to a job's log, in the caller's transaction."""
     session.add(
-        StoredJobEvent(job_id=job_id, type="log", data=build_job_log_event_data(line), at=now)
+        StoredJobEvent(job_id=job_id, type="log", data=build_job_log_event_data(log_line), at=now)
     )
 
 
@@ -46,9 +46,9 @@ def build_validation_job_log_line(job: Job, images: int, classes: int) -> Line:
     return ("info", text)
 
 
-def build_job_log_event_data(line: Line) -> LogData:
+def build_job_log_event_data(log_line: Line) -> LogData:
     """Return a line of a job's log in the form of an event's data."""
-    level, message = line
+    level, message = log_line
     return {"level": level, "message": message}
 
 

@@ -115,7 +115,10 @@ def record_job_creation(
     ]
     session.execute(
         insert(StoredJobEvent),
-        [{"job_id": job.id, "type": kind, "data": of, "at": now} for kind, of in rows],
+        [
+            {"job_id": job.id, "type": kind, "data": event_data, "at": now}
+            for kind, event_data in rows
+        ],
     )
     owner_events.collect_owner_and_webhook_events_of_job(session, job, data or {}, now)
 

@@ -138,9 +138,15 @@ def insert_measurement_rows(
     session: Session, model_id: str, version: int, rows: Iterable[MeasurementRow]
 ) -> None:
     """Insert a version's measured figures as rows into the table of measurements."""
-    of = {"model_id": model_id, "version": version}
+    version_key = {"model_id": model_id, "version": version}
     values = [
-        {**of, "name": row.name, "task": row.task, "value": row.value, "detail": row.detail}
+        {
+            **version_key,
+            "name": row.name,
+            "task": row.task,
+            "value": row.value,
+            "detail": row.detail,
+        }
         for row in rows
     ]
     if values:
@@ -204,13 +210,19 @@ def _join_measurement_document(name: str, summary: Any, by_task: Mapping[str, An
             {
                 **point,
                 "accuracy": {
-                    t: a for t, of in ordered.items() if (a := of["curve"][i]) is not None
+                    t: a
+                    for t, task_figures in ordered.items()
+                    if (a := task_figures["curve"][i]) is not None
                 },
             }
             for i, point in enumerate(summary["curve"])
         ]
         return {
-            "mean": {t: of["mean"] for t, of in ordered.items() if of["mean"] is not None},
+            "mean": {
+                t: task_figures["mean"]
+                for t, task_figures in ordered.items()
+                if task_figures["mean"] is not None
+            },
             "curve": curve,
         }
     return {**summary, _TASKS[name]: ordered} if name in _TASKS else summary

@@ -109,11 +109,11 @@ def write_collected_owner_and_webhook_events(session: Session) -> None:
 
 def _collect_owner_event_until_commit(
     session: Session,
-    of: tuple[str, str, str | None],
+    event_subject: tuple[str, str, str | None],
     type: OwnerEventType,
     data: OwnerEventData,
     now: float,
 ) -> None:
-    owner, model, job = of
+    owner, model, job = event_subject
     event = OwnerEvent(owner_id=owner, model_id=model, job_id=job, type=type, data=data, at=now)
     session.info.setdefault(_RECORDED, []).append(event)

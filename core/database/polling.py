@@ -182,7 +182,7 @@ def build_owner_events_query(
     Each type is read by itself, in the order of an index, so that a rare type is found without a
     scan.
     """
-    condition, of = about.build_condition(mark)
+    condition, condition_values = about.build_condition(mark)
     # Each type once: UNION ALL would return the events of a repeated one twice.
     types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
     where = _OWNER_EVENTS_OF_A_TYPE[mark].format(about=condition, mark=mark)
@@ -194,17 +194,22 @@ def build_owner_events_query(
         if mark == "?"
         else (lambda type_: (type_, after_id + 1, type_))
     )
-    return query, (*(value for type_ in types for value in (*of, *after(type_), limit)), limit)
+    return query, (
+        *(value for type_ in types for value in (*condition_values, *after(type_), limit)),
+        limit,
+    )
 
 
 def build_newest_owner_event_query(
     mark: str, about: OwnerEventFilter
 ) -> tuple[str, tuple[Any, ...]]:
     """Return the SQL statement that reads the id of the newest owner event, with its values."""
-    condition, of = about.build_condition(mark)
+    condition, condition_values = about.build_condition(mark)
     part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
     query = f"SELECT max(id) FROM ({' UNION ALL '.join([part] * len(OWNER_EVENT_TYPES))}) newest"  # noqa: S608
-    return query, tuple(value for type_ in OWNER_EVENT_TYPES for value in (*of, type_))
+    return query, tuple(
+        value for type_ in OWNER_EVENT_TYPES for value in (*condition_values, type_)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,11 +192,11 @@ def read_tasks_with_taught_first(
 
 
 def _build_task_for_edit_check(task: Task, standing: str) -> TaskForEditCheck:
-    gone = task.data_deleted_at is not None
+    is_deleted = task.data_deleted_at is not None
     sizes: dict[Split, int] = {"train": task.n_train or 0, "held_out": 0}
     if task.held_out_sha256 is not None and task.held_out_deleted_at is None:
         sizes["held_out"] = task.n_held_out or 0
-    return TaskForEditCheck(task.number, frozenset(task.classes), sizes, standing, gone)
+    return TaskForEditCheck(task.number, frozenset(task.classes), sizes, standing, is_deleted)
 
 
 def _check_requested_edit(
@@ -223,7 +223,9 @@ def _check_requested_edit(
                 f"operations change.",
                 extra={"task": number},
             )
-    way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
+    way, tasks_to_relearn = _choose_edit_strategy(
+        session, model, head, changes, list(taught), edited
+    )
     # A patch learns no task again, so it may leave a task without any class.
     if way == "patch":
         changes = changes.drop_tasks_left_without_classes(taught)
@@ -231,7 +233,7 @@ def _check_requested_edit(
         for number in edited:
             if changes.leaves_task_without_images(taught[number]):
                 raise make_emptied_task_error(number)
-    return _CheckedEdit(head, changes, edited, again, way)
+    return _CheckedEdit(head, changes, edited, tasks_to_relearn, way)
 
 
 def _require_lineage_open_for_edit(session: Session, model: Model) -> None:
@@ -271,22 +273,22 @@ def _choose_edit_strategy(
     if _can_recompute_from_features(session, model, head, edited):
         return "recompute", edited
     start = find_version_to_relearn_from(session, model, head, edited[0])
-    again = taught[len(list_taught_tasks(start.manifest)) :]
-    gone = _list_tasks_without_training_images(session, model, again)
-    if not gone:
-        return "relearn", again
+    tasks_to_relearn = taught[len(list_taught_tasks(start.manifest)) :]
+    tasks_without_images = _list_tasks_without_training_images(session, model, tasks_to_relearn)
+    if not tasks_without_images:
+        return "relearn", tasks_to_relearn
     if changes.is_only_renaming_classes(head.manifest.classes or []):
         return "rename", []
     if changes.changes_only_classes:
         return "patch", []
     method = head.manifest.method.name if head.manifest.method is not None else "?"
-    listed = ", ".join(map(str, gone[:10]))
+    listed = ", ".join(map(str, tasks_without_images[:10]))
     raise WrongState(
         f"This edit needs the training images of tasks {listed}, which are not kept any more, and "
         f"the version has no features of all their images. What would have been needed: method "
         f'`{CLOSED_FORM}` with "keep": "features" (this version: {method}), or a longer '
         f"`training_data_days`. Whole classes can still be renamed, merged or dropped.",
-        extra={"tasks": gone},
+        extra={"tasks": tasks_without_images},
     )
 
 
@@ -302,7 +304,7 @@ def find_version_to_relearn_from(
     taught = list_taught_tasks(head.manifest)
     before = taught[: taught.index(first)]
     version = head
-    while (own := list_taught_tasks(version.manifest)) != before[: len(own)]:
+    while (version_tasks := list_taught_tasks(version.manifest)) != before[: len(version_tasks)]:
         parent = lineage.find_version_by_number(session, model, version.parent or 0)
         assert parent is not None, "version 0 was taught nothing"
         version = parent
@@ -363,11 +365,15 @@ def find_feature_version_parts_by_name(
     ancestor: int | None = head.number
     # From the newest version back: an edited task's parts are those of its last edit.
     while ancestor is not None:
-        own = {each.part.name: each for each in by_version.get(ancestor, [])}
+        ancestor_parts = {each.part.name: each for each in by_version.get(ancestor, [])}
         for task in tasks:
             main, remainder = get_names_of_task_feature_parts(task)
-            if main in own and main not in parts:
-                parts |= {name: own[name] for name in (main, remainder) if name in own}
+            if main in ancestor_parts and main not in parts:
+                parts |= {
+                    name: ancestor_parts[name]
+                    for name in (main, remainder)
+                    if name in ancestor_parts
+                }
         ancestor = parents.get(ancestor)
     return parts
 
@@ -375,12 +381,14 @@ def find_feature_version_parts_by_name(
 def _list_tasks_without_training_images(
     session: Session, model: Model, tasks: list[int]
 ) -> list[int]:
-    kept = (
+    retention_conditions = (
         Task.train_sha256.is_not(None),
         Task.train_deleted_at.is_(None),
         Task.data_deleted_at.is_(None),
     )
-    query = select(Task.number).where(Task.model_id == model.id, Task.number.in_(tasks), *kept)
+    query = select(Task.number).where(
+        Task.model_id == model.id, Task.number.in_(tasks), *retention_conditions
+    )
     return sorted(set(tasks) - set(session.scalars(query)))
 
 
@@ -389,12 +397,12 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
     recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
     job = build_queued_taskless_job(model, JobKind.EDIT, {}, recipe, now)
     dropped = checked.changes.dropped
-    again = [n for n in checked.learned_again or checked.tasks if n not in dropped]
+    affected_tasks = [n for n in checked.learned_again or checked.tasks if n not in dropped]
     taught = [n for n in list_taught_tasks(checked.head.manifest) if n not in dropped]
     if not taught:
         raise Invalid("The model would have no task left. Delete the model instead.")
     # Sums are solved when a task is learned, if only an unchanged one.
-    last = (again or taught)[-1]
+    last = (affected_tasks or taught)[-1]
     task = select(Task.id).where(Task.model_id == model.id, Task.number == last)
     job.task_id, job.task_number = session.scalar(task), last
     job.place, job.again = model.next_place, True

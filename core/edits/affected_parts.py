@@ -27,13 +27,13 @@ def find_older_version_parts_of_edited_tasks(
             VersionPart.deleted_at.is_(None),
         )
     )
-    found = [(part, number) for part, number in session.execute(query)]
+    older_parts = [(part, number) for part, number in session.execute(query)]
     features = {name for task in edit.tasks for name in get_names_of_task_feature_parts(task)}
     suffixes = tuple(f".images.{task}" for task in edit.tasks)
     # A memory without one of its packs cannot be read, so all of it goes.
-    memories = {(n, part.type) for part, n in found if part.name.endswith(suffixes)}
+    memories = {(n, part.type) for part, n in older_parts if part.name.endswith(suffixes)}
     return [
         (part, n)
-        for part, n in found
+        for part, n in older_parts
         if (part.name in features if part.type == FEATURES else (n, part.type) in memories)
     ]

@@ -54,8 +54,10 @@ def recount_matrix_cells(
             if len(rows) != len(edited.before):
                 continue
             predicted = [cell.names[row] for row in rows.tolist()]
-            answered = [classes.get(name, name) for name in predicted]
-            cells.append(count_correct_in_matrix_cell(cell.version, task, answered, edited.after))
+            renamed_predictions = [classes.get(name, name) for name in predicted]
+            cells.append(
+                count_correct_in_matrix_cell(cell.version, task, renamed_predictions, edited.after)
+            )
     return cells
 
 
@@ -64,10 +66,10 @@ def count_correct_in_matrix_cell(
 ) -> MatrixCellBeforeEdit:
     """Count a version's correct predictions by class; images with the label None are left out."""
     per_class: dict[str, list[int]] = {}
-    for answer, label in zip(predicted, labels, strict=True):
+    for prediction, label in zip(predicted, labels, strict=True):
         if label is not None:
             counts = per_class.setdefault(label, [0, 0])
-            counts[0] += answer == label
+            counts[0] += prediction == label
             counts[1] += 1
     return MatrixCellBeforeEdit(
         version=version,

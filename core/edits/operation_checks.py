@@ -60,13 +60,13 @@ class EditChanges:
             if number in edited or task.classes & self.classes.keys()
         ]
 
-    def is_only_renaming_classes(self, known: Sequence[str]) -> bool:
+    def is_only_renaming_classes(self, model_classes: Sequence[str]) -> bool:
         """Return True if an edit renames classes and changes nothing else.
 
         Args:
-            known: classes of the model.
+            model_classes: classes of the model.
         """
-        names = [self.classes.get(name, name) for name in known]
+        names = [self.classes.get(name, name) for name in model_classes]
         return self.changes_only_classes and None not in names and len(set(names)) == len(names)
 
     @property
@@ -74,11 +74,11 @@ class EditChanges:
         """Return True if the edit changes only whole classes, and no single image or task."""
         return not (self.images or self.dropped)
 
-    def list_class_renames_without_merges(self, known: Sequence[str]) -> dict[str, str]:
+    def list_class_renames_without_merges(self, model_classes: Sequence[str]) -> dict[str, str]:
         """Return former name → new name of the classes that the edit renames without merging
         them.
         """
-        sources = self.list_class_sources(known)
+        sources = self.list_class_sources(model_classes)
         return {
             name: new
             for name, new in self.classes.items()
@@ -110,13 +110,13 @@ class EditChanges:
             bool(task.classes) and has_no_class and len(images) == removed
         )
 
-    def list_class_sources(self, known: Sequence[str]) -> dict[str, list[int]]:
+    def list_class_sources(self, model_classes: Sequence[str]) -> dict[str, list[int]]:
         """Map each class after the edit to the numbers of the former classes it is made of.
 
         They are in the order of their first source.
         """
         sources: dict[str, list[int]] = {}
-        for number, name in enumerate(known):
+        for number, name in enumerate(model_classes):
             new = self.classes.get(name, name)
             if new is not None:
                 sources.setdefault(new, []).append(number)
@@ -142,14 +142,14 @@ def check_and_combine_operations(
     operations: Sequence[Operation],
     scenario: str,
     tasks: Mapping[int, TaskForEditCheck],
-    known: Sequence[str],
+    model_classes: Sequence[str],
 ) -> EditChanges:
     """Check the operations of an edit request, and combine them into one set of changes.
 
     Args:
         scenario: of the model: class or data.
         tasks: all tasks of the model by number, in the order in which they were taught.
-        known: classes of the model, in the order of its outputs.
+        model_classes: classes of the model, in the order of its outputs.
 
     Raises:
         Invalid: operations that contradict each other or that this model cannot take.
@@ -162,10 +162,10 @@ def check_and_combine_operations(
             "Correct the batch and send it again: it becomes a task with a head of its own, which "
             "predictions name by ?task=."
         )
-    classes = _check_and_map_class_operations(operations, scenario, known)
+    classes = _check_and_map_class_operations(operations, scenario, model_classes)
     images: dict[tuple[int, Split], ImageEdits] = {}
     dropped: set[int] = set()
-    for place, operation in enumerate(operations):
+    for operation_index, operation in enumerate(operations):
         change = operation.relabel or operation.remove
         if change is None:
             continue
@@ -173,13 +173,13 @@ def check_and_combine_operations(
         if change.image is None:
             dropped.add(task.number)
         else:
-            _add_edit_operation_on_image(images, place, change, task)
+            _add_edit_operation_on_image(images, operation_index, change, task)
     if twice := dropped & {number for number, _ in images}:
         raise _make_operation_error(
             f"All images of task {min(twice)} are removed; keep that operation alone."
         )
     if scenario == "data":
-        _refuse_unknown_labels(images, known)
+        _refuse_unknown_labels(images, model_classes)
     # All operations apply to the names before the edit, so a chain of renames would depend on
     # their order.
     for name, target in classes.items():
@@ -192,69 +192,71 @@ def check_and_combine_operations(
 
 
 def _check_and_map_class_operations(
-    operations: Sequence[Operation], scenario: str, known: Sequence[str]
+    operations: Sequence[Operation], scenario: str, model_classes: Sequence[str]
 ) -> dict[str, str | None]:
     """Map each class that an edit renames, merges or drops to its new name; None for a dropped
     class.
     """
     changed: dict[str, str | None] = {}
 
-    def record_class_change(place: int, name: str, to: str | None) -> None:
+    def record_class_change(index: int, name: str, to: str | None) -> None:
         if scenario == "data":
             raise _make_operation_error(
                 "The classes of a model of the scenario `data` are fixed: only images can be "
                 "relabelled or removed."
             )
-        if name not in known:
+        if name not in model_classes:
             raise NotFound(
-                f"The model has no class {name!r}.{_format_first_few_class_names(known)}"
+                f"The model has no class {name!r}.{_format_first_few_class_names(model_classes)}"
             )
         if name in changed:
             raise _make_operation_error(
-                f"Two operations change the class {name!r}; keep one.", place
+                f"Two operations change the class {name!r}; keep one.", index
             )
         changed[name] = to
 
-    for place, operation in enumerate(operations):
+    for operation_index, operation in enumerate(operations):
         if operation.rename is not None:
             source, to = operation.rename.from_, operation.rename.to
             if source == to:
-                raise _make_operation_error(f"The class {source!r} has this name already.", place)
-            if to in known:
+                raise _make_operation_error(
+                    f"The class {source!r} has this name already.", operation_index
+                )
+            if to in model_classes:
                 raise _make_operation_error(
                     f"There is a class {to!r} already. To make one class of both, send "
                     f'{{"merge": {{"from": ["{source}"], "into": "{to}"}}}}.',
-                    place,
+                    operation_index,
                 )
             if to in changed.values():
                 raise _make_operation_error(
-                    f"Two classes would be called {to!r}; merge them instead.", place
+                    f"Two classes would be called {to!r}; merge them instead.", operation_index
                 )
-            record_class_change(place, source, to)
+            record_class_change(operation_index, source, to)
         elif operation.merge is not None:
-            for name in _list_classes_merged_into_target(operation.merge, place):
-                record_class_change(place, name, operation.merge.into)
+            for name in _list_classes_merged_into_target(operation.merge, operation_index):
+                record_class_change(operation_index, name, operation.merge.into)
         elif operation.drop is not None:
-            record_class_change(place, operation.drop.class_, None)
+            record_class_change(operation_index, operation.drop.class_, None)
     # Checked at the end: each drop alone may be fine, and only all of them together are not.
-    remaining = {changed.get(name, name) for name in known} - {None}
-    if known and not remaining:
+    remaining = {changed.get(name, name) for name in model_classes} - {None}
+    if model_classes and not remaining:
         raise _make_operation_error(
             "A model needs at least one class; these operations drop all of them."
         )
     return changed
 
 
-def _list_classes_merged_into_target(merge: MergeClasses, place: int) -> list[str]:
+def _list_classes_merged_into_target(merge: MergeClasses, operation_index: int) -> list[str]:
     names = list(dict.fromkeys(merge.from_))
     if len(names) != len(merge.from_):
-        raise _make_operation_error("A merge names a class twice.", place)
-    others = [name for name in names if name != merge.into]
-    if not others:
+        raise _make_operation_error("A merge names a class twice.", operation_index)
+    source_classes = [name for name in names if name != merge.into]
+    if not source_classes:
         raise _make_operation_error(
-            f"The class {merge.into!r} cannot be merged into itself.", place
+            f"The class {merge.into!r} cannot be merged into itself.", operation_index
         )
-    return others
+    return source_classes
 
 
 def _require_editable_task(
@@ -277,7 +279,7 @@ def _require_editable_task(
 
 def _add_edit_operation_on_image(
     images: dict[tuple[int, Split], ImageEdits],
-    place: int,
+    operation_index: int,
     change: Relabel | Remove,
     task: TaskForEditCheck,
 ) -> None:
@@ -292,28 +294,33 @@ def _add_edit_operation_on_image(
     edits = images.setdefault((task.number, change.part), {})
     if change.image in edits:
         raise _make_operation_error(
-            f"Two operations change image {change.image} of task {task.number}; keep one.", place
+            f"Two operations change image {change.image} of task {task.number}; keep one.",
+            operation_index,
         )
     edits[change.image] = change.label if isinstance(change, Relabel) else None
 
 
 def _refuse_unknown_labels(
-    images: Mapping[tuple[int, Split], ImageEdits], known: Sequence[str]
+    images: Mapping[tuple[int, Split], ImageEdits], model_classes: Sequence[str]
 ) -> None:
     for edits in images.values():
         for label in edits.values():
-            if label is not None and label not in known:
+            if label is not None and label not in model_classes:
                 raise _make_operation_error(
                     f"The model has no class {label!r}, and its classes are fixed."
-                    f"{_format_first_few_class_names(known)}"
+                    f"{_format_first_few_class_names(model_classes)}"
                 )
 
 
-def _make_operation_error(text: str, place: int | None = None) -> Invalid:
-    fields = [] if place is None else [{"field": f"operations.{place}", "message": text}]
+def _make_operation_error(text: str, operation_index: int | None = None) -> Invalid:
+    fields = (
+        []
+        if operation_index is None
+        else [{"field": f"operations.{operation_index}", "message": text}]
+    )
     return Invalid(text, fields=fields)
 
 
-def _format_first_few_class_names(known: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in known[:10])
-    return f" Its classes: {shown}{' …' if len(known) > 10 else ''}."
+def _format_first_few_class_names(model_classes: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in model_classes[:10])
+    return f" Its classes: {shown}{' …' if len(model_classes) > 10 else ''}."

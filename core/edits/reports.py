@@ -57,8 +57,8 @@ def build_batch_report_after_edit(
         )
         if "suspects" in edited["data"] and "suspects_count" in edited["data"]:
             # The list is bounded, and the count is of all.
-            gone = len(report["data"]["suspects"]) - len(edited["data"]["suspects"])
-            edited["data"]["suspects_count"] -= gone
+            removed_count = len(report["data"]["suspects"]) - len(edited["data"]["suspects"])
+            edited["data"]["suspects_count"] -= removed_count
     return edited
 
 
@@ -67,22 +67,27 @@ def _build_data_report_after_edit(
     changes: EditChangesForDataReports,
     edited: TaskReportFactsChangedByEdit | None,
 ) -> DataReport:
-    found = cast(DataReport, dict(data))
+    updated_report = cast(DataReport, dict(data))
     classes = changes.classes
-    if edited is not None and "balance" in found:
-        found |= build_class_balance_report(
-            _recount_report_images_by_class(found["balance"], edited, classes)
+    if edited is not None and "balance" in updated_report:
+        updated_report |= build_class_balance_report(
+            _recount_report_images_by_class(updated_report["balance"], edited, classes)
         )
-    if "suspects" in found:
+    if "suspects" in updated_report:
         suspects = [
-            _adjust_suspect_entry_to_edit(one, classes, edited) for one in found["suspects"]
+            _adjust_suspect_entry_to_edit(one, classes, edited)
+            for one in updated_report["suspects"]
         ]
-        found["suspects"] = [one for one in suspects if one is not None]
-    if "would_say" in found:
-        found["would_say"] = _rename_or_drop_report_entries(found["would_say"], classes)
-    if "mislabelled" in found:
-        found["mislabelled"] = _rename_or_drop_report_entries(found["mislabelled"], classes)
-    return found
+        updated_report["suspects"] = [one for one in suspects if one is not None]
+    if "would_say" in updated_report:
+        updated_report["would_say"] = _rename_or_drop_report_entries(
+            updated_report["would_say"], classes
+        )
+    if "mislabelled" in updated_report:
+        updated_report["mislabelled"] = _rename_or_drop_report_entries(
+            updated_report["mislabelled"], classes
+        )
+    return updated_report
 
 
 def _recount_report_images_by_class(
@@ -139,9 +144,11 @@ def _rename_or_drop_report_entries(
     renamed: list[Entry] = []
     for entry in entries:
         values = cast(dict[str, Any], entry)
-        label, said = (classes.get(values[name], values[name]) for name in ("label", "said"))
-        if label is not None and said is not None and label != said:
-            renamed.append(cast(Entry, {**values, "label": label, "said": said}))
+        label, predicted_label = (
+            classes.get(values[name], values[name]) for name in ("label", "said")
+        )
+        if label is not None and predicted_label is not None and label != predicted_label:
+            renamed.append(cast(Entry, {**values, "label": label, "said": predicted_label}))
     return renamed
 
 

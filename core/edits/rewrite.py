@@ -224,12 +224,12 @@ def write_feature_key_dataset_and_features(
 
     Return both files: the dataset, uint8 [n, 1, 1, 16], and `features` float32 [n, D].
     """
-    kept, number = edited.remaining_rows, {name: at for at, name in enumerate(names)}
+    remaining_rows, number = edited.remaining_rows, {name: at for at, name in enumerate(names)}
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
-    keys = np.ascontiguousarray(rows.keys[kept]).reshape(-1, 1, 1, KEY_BYTES)
+    keys = np.ascontiguousarray(rows.keys[remaining_rows]).reshape(-1, 1, 1, KEY_BYTES)
     dataset, features = folder / "keys.safetensors", folder / "known.safetensors"
     write_image_dataset_file(dataset, labels, (1, 1, KEY_BYTES), [keys])
-    save_file({"features": np.ascontiguousarray(rows.features[kept])}, features)
+    save_file({"features": np.ascontiguousarray(rows.features[remaining_rows])}, features)
     return dataset, features
 
 

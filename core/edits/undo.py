@@ -111,7 +111,7 @@ def _restore_task_before_edit(
         task.classes, task.n_train = before.classes, before.n_train
         task.n_held_out = before.n_held_out
         return
-    kept = set(
+    stored_digests = set(
         session.scalars(
             select(TaskFileBeforeEdit.sha256).where(
                 TaskFileBeforeEdit.edit_id == edit.id, TaskFileBeforeEdit.task_id == task.id
@@ -127,7 +127,7 @@ def _restore_task_before_edit(
             ("held_out", before.held_out, now.held_out),
             ("traces", before.traces, now.traces),
         )
-        if former in kept or former == present
+        if former in stored_digests or former == present
     }
     record.write_journal_state_to_task_row(
         task,

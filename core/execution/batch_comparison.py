@@ -47,7 +47,7 @@ def add_earlier_task_duplicates_to_report(
     blobs: Blobs,
     model: Model,
     before: int | None,
-    made: IngestedBatch,
+    batch: IngestedBatch,
     *,
     near: bool = True,
 ) -> IngestedBatch:
@@ -60,13 +60,13 @@ def add_earlier_task_duplicates_to_report(
         before: number of the batch's own task; None if it has none, so that all tasks are earlier.
         near: look for near duplicates, too.
     """
-    batch_traces = read_image_fingerprints(made.traces)
-    contradictions, not_compared = LabelContradictions.from_report(made.report), list[int]()
+    batch_traces = read_image_fingerprints(batch.traces)
+    contradictions, not_compared = LabelContradictions.from_report(batch.report), list[int]()
 
     def load_picture_of_batch_image(row: int) -> Images:
         # Opened only here: pictures are made of the first few contradictions alone.
         return make_reader_of_image_pixels(
-            [memory_map_image_dataset(path) for path in (made.train, made.held_out)]
+            [memory_map_image_dataset(path) for path in (batch.train, batch.held_out)]
         )(row)
 
     def compare_and_iterate_earlier_tasks(
@@ -106,7 +106,7 @@ def add_earlier_task_duplicates_to_report(
     earlier = compare_and_iterate_earlier_tasks(
         _iterate_earlier_tasks_with_hashes(db, model.id, before)
     )
-    data = made.report["data"]
+    data = batch.report["data"]
     if near:
         data = {
             **data,
@@ -119,7 +119,7 @@ def add_earlier_task_duplicates_to_report(
         for _ in earlier:
             pass
     report: BatchReport = {
-        **made.report,
+        **batch.report,
         **contradictions.to_report(),
         "data": {**data, "conflicts": contradictions.equal.count},
         # Contradictions are found while the tasks are iterated.
@@ -127,10 +127,10 @@ def add_earlier_task_duplicates_to_report(
     }
     summary = describe_label_conflicts(report)
     other_warnings = [
-        text for text in made.warnings if text != describe_label_conflicts(made.report)
+        text for text in batch.warnings if text != describe_label_conflicts(batch.report)
     ]
     return replace(
-        made, report=report, warnings=[summary, *other_warnings] if summary else other_warnings
+        batch, report=report, warnings=[summary, *other_warnings] if summary else other_warnings
     )
 
 

@@ -18,23 +18,23 @@ MAX_PATH = 100
 """Maximum number of characters of a path; its end is kept, since that is the most specific."""
 
 
-def build_batch_decoding_log_lines(made: IngestedBatch) -> list[Line]:
+def build_batch_decoding_log_lines(batch: IngestedBatch) -> list[Line]:
     """Build log lines about a decoded batch: images to learn, rejected images, and warnings."""
-    total = made.n_train + made.n_held_out + made.n_selection
+    total = batch.n_train + batch.n_held_out + batch.n_selection
     images = format_count_with_noun(total, "image")
-    content = f"{images} of {format_count_with_noun(len(made.classes), 'class', 'classes')}"
+    content = f"{images} of {format_count_with_noun(len(batch.classes), 'class', 'classes')}"
     held_out = (
-        f"{made.n_held_out:,} held out to measure"
-        if made.n_held_out
+        f"{batch.n_held_out:,} held out to measure"
+        if batch.n_held_out
         else "none held out to measure"
     )
-    aside = f", {made.n_selection:,} set aside to compare trials" if made.n_selection else ""
-    text = f"Decoded {content}: {made.n_train:,} to learn from, {held_out}{aside}."
+    aside = f", {batch.n_selection:,} set aside to compare trials" if batch.n_selection else ""
+    text = f"Decoded {content}: {batch.n_train:,} to learn from, {held_out}{aside}."
     summary: Line = ("info", text)
     return [
         summary,
-        *build_batch_report_log_lines(made.report),
-        *(("warning", text) for text in made.warnings),
+        *build_batch_report_log_lines(batch.report),
+        *(("warning", text) for text in batch.warnings),
     ]
 
 

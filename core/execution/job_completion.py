@@ -98,9 +98,11 @@ def _learns_in_closed_form(recipe: Mapping[str, Any]) -> bool:
     return method.get("name") == "analytic" and not method.get("adapt")
 
 
-def _compute_limited_work_ratio(now: float, then: float) -> float:
+def _compute_limited_work_ratio(now: float, earlier_count: float) -> float:
     """Return the ratio of two counts, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
-    return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
+    return (
+        min(MOST_RATIO, max(1 / MOST_RATIO, now / earlier_count)) if now and earlier_count else 1.0
+    )
 
 
 def _read_newest_comparable_job(
@@ -171,7 +173,7 @@ def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> Jo
     # Progress never goes back, even if a phase takes longer than expected.
     done = max(before.done or 0.0, min(MOST_DONE, share))
     pace = _compute_job_slowdown(newest, past, phase if counted else None, of_phase)
-    left = None
+    left_s = None
     if pace is not None:
         if not counted:
             phase_left = max(0.0, cost * pace - spent)
@@ -181,8 +183,8 @@ def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> Jo
             phase_left = (
                 cost * pace * (1 - of_phase) if newest.eta_s is None else float(newest.eta_s)
             )
-        left = round(phase_left + pace * sum(expected[name] for name in later), 1)
-    return newest.model_copy(update={"done": round(done, 4), "left_s": left})
+        left_s = round(phase_left + pace * sum(expected[name] for name in later), 1)
+    return newest.model_copy(update={"done": round(done, 4), "left_s": left_s})
 
 
 def _compute_phase_share_by_steps(progress: JobProgress) -> float:

@@ -51,8 +51,8 @@ def read_feature_parts_of_earlier_tasks(session: Session, parent: Version) -> li
         return []
     ancestors = _read_parent_links_of_versions(session, parent)
     # An edit stores the sums of its tasks again: the newest part of a name is the valid one.
-    known = {part.name for part in by_number.get(parent.number, [])}
-    if not known and not ancestors[parent.number].goes_on:
+    newer_names = {part.name for part in by_number.get(parent.number, [])}
+    if not newer_names and not ancestors[parent.number].goes_on:
         return []
     of_taught = {
         f"{kind}.{task}" for kind in PER_TASK for task in list_taught_tasks(parent.manifest)
@@ -60,12 +60,16 @@ def read_feature_parts_of_earlier_tasks(session: Session, parent: Version) -> li
     parts: list[VersionPart] = []
     number: int | None = ancestors[parent.number].parent
     while number is not None:
-        own = by_number.get(number, [])
-        if not ancestors[number].goes_on and all(part.type != STATISTICS for part in own):
+        version_parts = by_number.get(number, [])
+        if not ancestors[number].goes_on and all(part.type != STATISTICS for part in version_parts):
             break
         # In the order of tasks, because sums in another order differ in their last bits.
-        parts[:0] = [part for part in own if part.name not in known and part.name in of_taught]
-        known |= {part.name for part in own}
+        parts[:0] = [
+            part
+            for part in version_parts
+            if part.name not in newer_names and part.name in of_taught
+        ]
+        newer_names |= {part.name for part in version_parts}
         number = ancestors[number].parent
     return parts
 

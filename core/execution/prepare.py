@@ -119,19 +119,21 @@ def fetch_job_inputs_and_write_spec(
         # the job.
         derived = {
             *features.values(),
-            *(of.sha256 for of in stored_answers.values()),
+            *(stored.sha256 for stored in stored_answers.values()),
             *([totals] if totals else []),
         }
         marked = damage.find_digests_marked_damaged(session, derived)
         totals = None if totals in marked else totals
         stored_answers = {
-            number: of for number, of in stored_answers.items() if of.sha256 not in marked
+            number: stored
+            for number, stored in stored_answers.items()
+            if stored.sha256 not in marked
         }
         features = {number: digest for number, digest in features.items() if digest not in marked}
         digests = [
             part.sha256
-            for of in parts.values()
-            for part in of
+            for stored in parts.values()
+            for part in stored
             if part.deleted_at is None
             and (totals is None or not is_version_part_in_feature_totals(part))
         ]
@@ -148,9 +150,11 @@ def fetch_job_inputs_and_write_spec(
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
             sha256: fetch_blob_if_undamaged(blobs, sha256)
-            for sha256 in {of.sha256 for of in stored_answers.values()}
+            for sha256 in {stored.sha256 for stored in stored_answers.values()}
         }
-        answers = decrypt_stored_predictions_to_one_file(stored_answers, answers_files, folder)
+        prediction_ranges = decrypt_stored_predictions_to_one_file(
+            stored_answers, answers_files, folder
+        )
         spec = LearnJobSpec(
             architecture=ArchitectureWithHyperParameters.from_json(model.architecture),
             image=ImageSettings.from_json(model.image),
@@ -164,7 +168,7 @@ def fetch_job_inputs_and_write_spec(
                 fetch_files_of_earlier_task(
                     blobs,
                     earlier,
-                    answers.get(earlier.number),
+                    prediction_ranges.get(earlier.number),
                     features.get(earlier.number),
                 )
                 for earlier in tasks
@@ -304,8 +308,8 @@ def _get_class_numbers_field_of_part(
     part: VersionPart, numbers: AncestorClassNumberMaps
 ) -> dict[str, Any]:
     """Return the spec field with the class number map that a part needs, if it needs one."""
-    place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
-    return {} if place is None else {"numbers": place}
+    map_index = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
+    return {} if map_index is None else {"numbers": map_index}
 
 
 def _fetch_data_of_task_to_learn(
@@ -338,7 +342,7 @@ def _fetch_trial_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, 
 
 
 def fetch_files_of_earlier_task(
-    blobs: Blobs, task: Task, answers: FileByteRange | None, features: str | None
+    blobs: Blobs, task: Task, prediction_range: FileByteRange | None, features: str | None
 ) -> EarlierTask:
     """Fetch held-out data, stored predictions and features of an earlier task."""
     held_out = _fetch_held_out_dataset(blobs, task)
@@ -347,7 +351,7 @@ def fetch_files_of_earlier_task(
         number=task.number,
         classes=sorted(task.classes),
         held_out=held_out,
-        answers=answers if is_kept else None,
+        answers=prediction_range if is_kept else None,
         features=fetch_blob_if_undamaged(blobs, features)
         if is_kept and features is not None
         else None,
@@ -413,14 +417,14 @@ def decrypt_stored_predictions_to_one_file(
     path = folder / "answers.bin"
     written: dict[int, FileByteRange] = {}
     with path.open("wb") as out:
-        for task, answers in stored.items():
-            blob = files[answers.sha256]
+        for task, location in stored.items():
+            blob = files[location.sha256]
             if blob is None:
                 continue
             begin = out.tell()
             # Decrypted as a whole before anything is written, so an error leaves no partial range.
             try:
-                out.write(decrypt_predictions(blob, answers.place))
+                out.write(decrypt_predictions(blob, location.place))
             except ValueError:
                 continue
             written[task] = FileByteRange(path=path, begin=begin, end=out.tell())
@@ -428,8 +432,8 @@ def decrypt_stored_predictions_to_one_file(
 
 
 def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:
-    gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
-    if gone or not task.n_held_out or task.held_out_sha256 is None:
+    is_missing = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
+    if is_missing or not task.n_held_out or task.held_out_sha256 is None:
         return None
     return blobs.fetch_verified_file(task.held_out_sha256)
 

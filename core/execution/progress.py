@@ -168,8 +168,8 @@ def _is_epoch_logged(event: ProgressEvent) -> bool:
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
 
-def _build_log_event_row(line: job_log.Line) -> _EventRowColumns:
-    return {"type": "log", "data": job_log.build_job_log_event_data(line)}
+def _build_log_event_row(log_line: job_log.Line) -> _EventRowColumns:
+    return {"type": "log", "data": job_log.build_job_log_event_data(log_line)}
 
 
 def _format_epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
@@ -211,11 +211,13 @@ def _add_speed_and_time_left(before: JobProgress, newest: JobProgress, now: floa
         if gained >= 0:
             span = gained / since
             speed = span if speed is None else _SMOOTHING * span + (1 - _SMOOTHING) * speed
-    left = None
+    seconds_left = None
     if speed and images and step and total:
-        left = round(max(0, total - step) * (images / step) / speed, 1)
+        seconds_left = round(max(0, total - step) * (images / step) / speed, 1)
     rounded_speed = None if speed is None else round(speed, 1)
-    return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
+    return newest.model_copy(
+        update={"at": now, "images_per_s": rounded_speed, "eta_s": seconds_left}
+    )
 
 
 def _event_to_finite_json(event: JobEvent) -> JsonValue:

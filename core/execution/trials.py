@@ -100,8 +100,8 @@ class ClaimedJobTrials:
             now = self.db.now(session)
             trial = session.get_one(Trial, (job.id, number))
             trial.state, trial.figures = str(TrialState.MEASURED), figures
-            used = count_seconds_job_was_claimed(session, job.id, now, self.max_job_s)
-            trial.seconds = round(max(0.0, used - (trial.began_s or 0.0)), 3)
+            claimed_seconds = count_seconds_job_was_claimed(session, job.id, now, self.max_job_s)
+            trial.seconds = round(max(0.0, claimed_seconds - (trial.began_s or 0.0)), 3)
             session.add_all(
                 TrialFile(job_id=job.id, trial=number, name=name, sha256=sha256, bytes=size)
                 for name, (sha256, size) in stored.items()
@@ -222,9 +222,13 @@ def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) ->
 
 def _format_trial_result_for_log(figures: TrialMeasurements) -> str:
     score = figures.score
-    found = (
+    score_text = (
         "no image compares it"
         if score is None
         else f"score {score.value:.1%} ± {score.error:.1%} on {score.images:,} images"
     )
-    return found if figures.passed else f"{found}; its version would be held, since {figures.held}"
+    return (
+        score_text
+        if figures.passed
+        else f"{score_text}; its version would be held, since {figures.held}"
+    )

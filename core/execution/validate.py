@@ -96,19 +96,19 @@ def decode_archive_and_start_job(
     )
     begin = time.monotonic()
     path = fetch_uploaded_archive(db, store, model.id, archive, folder)
-    made = decode_batch_within_limits(path, archive, model, settings, folder, monitor)
+    ingested_batch = decode_batch_within_limits(path, archive, model, settings, folder, monitor)
     blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
-    made = add_earlier_task_duplicates_to_report(
-        db, blobs, model, task.number, made, near=policy != "off"
+    ingested_batch = add_earlier_task_duplicates_to_report(
+        db, blobs, model, task.number, ingested_batch, near=policy != "off"
     )
     # A contradiction with an earlier task shows only now that the pixels are known.
-    refuse_unaccepted_label_contradictions(made.report)
-    files = [made.train, made.held_out, made.traces]
-    files += [] if made.selection is None else [made.selection]
+    refuse_unaccepted_label_contradictions(ingested_batch.report)
+    files = [ingested_batch.train, ingested_batch.held_out, ingested_batch.traces]
+    files += [] if ingested_batch.selection is None else [ingested_batch.selection]
     # With the link, the job need not download what it learns from next.
     digests = [blobs.put_file(path, link=True)[0] for path in files]
     INGEST_SECONDS.observe(time.monotonic() - begin)
-    INGEST_IMAGES.inc(made.n_train + made.n_held_out)
+    INGEST_IMAGES.inc(ingested_batch.n_train + ingested_batch.n_held_out)
     hit_failpoint("ingest-stored")
     with db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
@@ -118,10 +118,10 @@ def decode_archive_and_start_job(
                 blobs.put_file(path)
         # The lock comes after the slow calls to the store, since heartbeats need this row.
         job = lock_claimed_job(session, claim)
-        task = _store_decoding_result_in_task(session, claim, made, digests)
+        task = _store_decoding_result_in_task(session, claim, ingested_batch, digests)
         archive_key = task.archive_key
         now = db.now(session)
-        for log_line in batch_log.build_batch_decoding_log_lines(made):
+        for log_line in batch_log.build_batch_decoding_log_lines(ingested_batch):
             job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         # The owner's row is locked last, so the other rows are written before.
@@ -182,7 +182,9 @@ def decode_batch_within_limits(
         processes=settings.threads,
     )
     try:
-        made = decode_archive_to_datasets(path, archive.media_type, folder, options, monitor)
+        ingested_batch = decode_archive_to_datasets(
+            path, archive.media_type, folder, options, monitor
+        )
     except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
         # The batch is at fault, though only now: meanwhile task 1 of a data model has fixed the
         # classes.
@@ -193,18 +195,23 @@ def decode_batch_within_limits(
         )
         raise
     hit_failpoint("ingest-decoded")
-    report = keep_submission_fields_in_decoded_report(archive.report, made.report)
-    advice = suggest_base_for_small_images(model.base, model.image["size"], made)
+    report = keep_submission_fields_in_decoded_report(archive.report, ingested_batch.report)
+    advice = suggest_base_for_small_images(model.base, model.image["size"], ingested_batch)
     if advice:
         report["notes"] = [*report["notes"], *advice]
-    return replace(made, report=report)
+    return replace(ingested_batch, report=report)
 
 
-def suggest_base_for_small_images(base: ModelBase, size: int, made: IngestedBatch) -> list[str]:
+def suggest_base_for_small_images(
+    base: ModelBase, size: int, ingested_batch: IngestedBatch
+) -> list[str]:
     """Suggest the small base network, with the seconds it saves, if most images of a batch are
     small.
     """
-    images, small = made.n_train + made.n_held_out, made.report.get("small", 0)
+    images, small = (
+        ingested_batch.n_train + ingested_batch.n_held_out,
+        ingested_batch.report.get("small", 0),
+    )
     if base != imagenet_base.NAME or small <= _SMALL_SHARE * images:
         return []
     small_size = packaged_base.load_packaged_base_description().size
@@ -245,7 +252,7 @@ def delete_task_archive(
 
 
 def _store_decoding_result_in_task(
-    session: Session, claim: JobClaim, made: IngestedBatch, digests: list[str]
+    session: Session, claim: JobClaim, ingested_batch: IngestedBatch, digests: list[str]
 ) -> Task:
     """Write a decoded batch's result to the task's row; digests: of the training part, the held-out
     part, the traces, and the selection images if there are any.
@@ -255,26 +262,31 @@ def _store_decoding_result_in_task(
     if model.scenario == "data":
         # task 1 fixes the classes, which is safe since jobs of one model run one by one
         if model.classes is None:
-            model.classes = list(made.class_list)
-        unknown = sorted(set(made.classes) - set(model.classes))
+            model.classes = list(ingested_batch.class_list)
+        unknown = sorted(set(ingested_batch.classes) - set(model.classes))
         if unknown:
             raise Rejected(
                 f"This model knows a fixed list of classes; the batch also has "
                 f"{', '.join(unknown[:20])}.",
-                extra={"report": made.report},
+                extra={"report": ingested_batch.report},
             )
-    task.classes = dict(made.classes)
+    task.classes = dict(ingested_batch.classes)
     # A name that a batch uses for a class again is no former one.
     delete_reused_class_aliases(session, model.id, task.classes)
-    task.n_train, task.n_held_out = made.n_train, made.n_held_out
+    task.n_train, task.n_held_out = ingested_batch.n_train, ingested_batch.n_held_out
     # A retry decodes again, and must not lose what a person has accepted since.
     settled = task.report.get("settled")
-    task.report = {**made.report, "settled": settled} if settled else made.report
-    task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
+    task.report = (
+        {**ingested_batch.report, "settled": settled} if settled else ingested_batch.report
+    )
+    task.warnings = [
+        *task.warnings,
+        *(text for text in ingested_batch.warnings if text not in task.warnings),
+    ]
     task.train_sha256, task.held_out_sha256, task.traces_sha256 = digests[:3]
-    task.selection_sha256 = digests[3] if made.selection is not None else None
-    task.n_selection = made.n_selection or None
-    task.traces_bytes = made.traces.stat().st_size
+    task.selection_sha256 = digests[3] if ingested_batch.selection is not None else None
+    task.n_selection = ingested_batch.n_selection or None
+    task.traces_bytes = ingested_batch.traces.stat().st_size
     # Stored features belong to the images of an earlier decoding.
     task.features_sha256 = task.features_bytes = task.features_key = None
     task.train_deleted_at = task.held_out_deleted_at = None

@@ -181,13 +181,13 @@ def check_finite_tensors(path: Path, tensors: Sequence[TensorHeader]) -> None:
             if tensor.dtype != "F32":
                 continue
             file.seek(tensor.begin)
-            left = tensor.end - tensor.begin
-            while left:
+            bytes_left = tensor.end - tensor.begin
+            while bytes_left:
                 # In pieces, so that a tensor of gigabytes does not have to fit into memory.
-                data = file.read(min(left, COPY_BYTES))
+                data = file.read(min(bytes_left, COPY_BYTES))
                 if not np.isfinite(np.frombuffer(data, "<f4")).all():
                     raise BaseInvalid(f"Tensor {tensor.name!r} holds NaN or infinity.")
-                left -= len(data)
+                bytes_left -= len(data)
 
 
 def _parse_header_json(text: bytes) -> dict[str, object]:

@@ -17,11 +17,11 @@ _ALLOWED = (
 )
 
 
-def parse_class_list(text: str, most: int) -> list[str]:
+def parse_class_list(text: str, max_classes: int) -> list[str]:
     """Parse a list of class names, each checked as the label of a batch.
 
     Args:
-        most: largest number of classes.
+        max_classes: largest number of classes.
 
     Raises:
         Invalid: there are too few or too many names, or one is there twice.
@@ -30,9 +30,9 @@ def parse_class_list(text: str, most: int) -> list[str]:
     # Some editors begin a UTF-8 file with a byte order mark.
     text = text.removeprefix("\ufeff").strip()
     raw = _parse_class_list_json(text) if text[:1] in ("[", "{") else text.splitlines()
-    if not FEWEST <= len(raw) <= most:
+    if not FEWEST <= len(raw) <= max_classes:
         raise _make_class_list_error(
-            f"classes has {len(raw)} names; {FEWEST} to {most} are allowed. {_ALLOWED}"
+            f"classes has {len(raw)} names; {FEWEST} to {max_classes} are allowed. {_ALLOWED}"
         )
     names: list[str] = []
     row_of: dict[str, int] = {}

@@ -69,10 +69,10 @@ def digest_batch_content(
 
 
 def _iterate_image_file_digests(
-    fd: int, members: ArchiveMembers, of: Iterable[int], blocks: Blocks, limits: ArchiveLimits
+    fd: int, members: ArchiveMembers, labels: Iterable[int], blocks: Blocks, limits: ArchiveLimits
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and digest of each image that has a class."""
-    for i, label in enumerate(of):
+    for i, label in enumerate(labels):
         if label == IGNORED:
             continue
         # Not unpacked, because such a file costs more than any image and is rejected anyway.

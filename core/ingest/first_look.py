@@ -74,7 +74,7 @@ class SampleImageCheckResult:
         """Return warnings about unreadable images that will be left out of the batch."""
         if not self.unreadable:
             return []
-        those = f"{self.unreadable} of {self.looked} images" + (
+        unreadable_text = f"{self.unreadable} of {self.looked} images" + (
             " looked at" if self.is_partly_checked else ""
         )
         verb = (
@@ -83,7 +83,7 @@ class SampleImageCheckResult:
             else "cannot be read and is left out"
         )
         return [
-            f"{those} {verb}; the first is {quote_name(self.first[0]['path'])}: "
+            f"{unreadable_text} {verb}; the first is {quote_name(self.first[0]['path'])}: "
             f"{self.first[0]['reason']}."
         ]
 
@@ -98,7 +98,7 @@ class SampleImageCheckResult:
             self.looked >= _FEWEST and self.unreadable > _CERTAIN * max_bad * self.looked
         )
         if is_beyond:
-            of = (
+            total_text = (
                 f"{self.looked} images looked at"
                 if self.is_partly_checked
                 else f"{self.images} images"
@@ -111,7 +111,7 @@ class SampleImageCheckResult:
                 else ""
             )
             raise ArchiveInvalid(
-                f"{self.unreadable} of {of} cannot be read, more than {100 * max_bad:.3g}%; the "
+                f"{self.unreadable} of {total_text} cannot be read, more than {100 * max_bad:.3g}%; the "
                 f"first is {quote_name(self.first[0]['path'])}: {self.first[0]['reason']}.{remedy}"
             )
 
@@ -128,8 +128,8 @@ def check_first_bytes_of_sample_images(
     Args:
         in_order: `fetch` can only read members from front to back.
     """
-    of = np.array(contents.layout.of, np.int64)
-    rows = np.flatnonzero(of != IGNORED)
+    class_numbers = np.array(contents.layout.of, np.int64)
+    rows = np.flatnonzero(class_numbers != IGNORED)
     # Arrays hold pixels, which are readable in any case.
     if contents.arrays or not rows.size:
         return NOTHING
@@ -171,7 +171,7 @@ def _read_sample_image_starts(
     contents: ArchiveContents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield number and first bytes of sample images while time remains; damaged ones are left out."""
-    end, left = time.monotonic() + MOST_S, MOST_BYTES
+    end, bytes_left = time.monotonic() + MOST_S, MOST_BYTES
     # In order, each image costs the unpacking of all before it.
     step = 1.0 if in_order else max(1.0, len(rows) / MOST_IMAGES)
     for i in range(min(len(rows), MOST_IMAGES)):
@@ -179,8 +179,8 @@ def _read_sample_image_starts(
         size = contents.members.sizes[number]
         # A whole file shows more damage than its head, but must be unpacked.
         max_bytes = FILE_BYTES if size <= FILE_BYTES and not in_order else _HEAD_BYTES
-        left -= min(size, max_bytes)
-        if left < 0 or time.monotonic() > end:
+        bytes_left -= min(size, max_bytes)
+        if bytes_left < 0 or time.monotonic() > end:
             return
         try:
             data = fetch(number, max_bytes)

@@ -109,9 +109,9 @@ def limit_decoding_process_resources(memory_bytes: int, cpu_s: int) -> None:
 
 def extend_process_cpu_limit(cpu_s: int) -> None:
     """Allow this process `cpu_s` more CPU seconds, after which the kernel kills it."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     # One more, because the kernel counts whole seconds.
-    _set_soft_resource_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
+    _set_soft_resource_limit(resource.RLIMIT_CPU, int(usage.ru_utime + usage.ru_stime) + 1 + cpu_s)
 
 
 def _set_soft_resource_limit(kind: int, value: int) -> None:

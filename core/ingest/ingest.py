@@ -184,9 +184,9 @@ def decode_archive_to_datasets(
         report, good = build_decoded_batch_report_and_mask(
             decoded, contents.layout, options.duplicates, reading.options.max_bad
         )
-        made = _split_and_write_datasets(out_dir, options, decoded, good, report, classes)
+        batch = _split_and_write_datasets(out_dir, options, decoded, good, report, classes)
         complete = True
-        return made
+        return batch
     finally:
         # First, because decoders write to the folder that is removed.
         pool.kill_decoders()
@@ -354,8 +354,8 @@ def draw_trial_selection_images(
     same = [row for row in np.flatnonzero(candidates) if digests[row].tobytes() in keys]
     is_selected[same] = True
     # A class whose images are all equal would have none left to learn from.
-    left = np.bincount(labels[candidates & ~is_selected], minlength=len(counts))
-    is_selected &= left[labels] > 0
+    remaining_counts = np.bincount(labels[candidates & ~is_selected], minlength=len(counts))
+    is_selected &= remaining_counts[labels] > 0
     return is_selected
 
 

@@ -106,19 +106,19 @@ def read_archive_member_at_index(fd: int, members: ArchiveMembers, i: int) -> by
     return read_archive_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
 
 
-def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, most: int) -> bytes:
-    """Return the first `most` unpacked bytes of an archive's file, checked if these are all.
+def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, max_bytes: int) -> bytes:
+    """Return the first `max_bytes` unpacked bytes of an archive's file, checked if these are all.
 
     Raises as `read_archive_member` does.
     """
     packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
-    if size <= most:
+    if size <= max_bytes:
         return read_archive_member_at_index(fd, members, i)
-    data = os.pread(fd, min(packed, most), members.offsets[i])
+    data = os.pread(fd, min(packed, max_bytes), members.offsets[i])
     if method != DEFLATED:
         return data
     try:
-        return zlib.decompressobj(-15).decompress(data, most)
+        return zlib.decompressobj(-15).decompress(data, max_bytes)
     except zlib.error as error:
         raise DamagedArchiveMember("its compressed data is damaged") from error
 

@@ -97,7 +97,7 @@ def write_encrypted_predictions(
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def decrypt_predictions(path: Path, place: TaskPredictionsPlaceInBlob) -> bytes:
+def decrypt_predictions(path: Path, place_in_blob: TaskPredictionsPlaceInBlob) -> bytes:
     """Return the decrypted predictions on one task, as the job wrote them.
 
     Raises:
@@ -108,17 +108,18 @@ def decrypt_predictions(path: Path, place: TaskPredictionsPlaceInBlob) -> bytes:
     if _NONCE not in tensors:
         return path.read_bytes()
     # The version's own answers were sealed before its number was known.
-    names = [f"{of}.{place.task}" for of in (place.version, NEW)]
+    names = [f"{identifier}.{place_in_blob.task}" for identifier in (place_in_blob.version, NEW)]
     name = next((name for name in names if name in tensors), None)
-    if name is None or place.key is None:
+    if name is None or place_in_blob.key is None:
         raise ValueError(
-            f"{path.name} holds no answers of version {place.version} on task {place.task}"
+            f"{path.name} holds no answers of version {place_in_blob.version} on task {place_in_blob.task}"
         )
     with path.open("rb") as file:
         nonce, sealed = (
-            _read_byte_range(file, tensors[of].begin, tensors[of].end) for of in (_NONCE, name)
+            _read_byte_range(file, tensors[identifier].begin, tensors[identifier].end)
+            for identifier in (_NONCE, name)
         )
-    return _apply_key_stream(sealed, place.key, nonce, name).tobytes()
+    return _apply_key_stream(sealed, place_in_blob.key, nonce, name).tobytes()
 
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
@@ -166,27 +167,27 @@ class PredictionsByKnownClassCount:
     leaders: Rows
     leader_counts: Rows
 
-    def choose_best_known_classes(self, known: int) -> Rows:
-        """Return, for every image, the most probable of the first `known` classes."""
+    def choose_best_known_classes(self, n_known: int) -> Rows:
+        """Return, for every image, the most probable of the first `n_known` classes."""
         # reduceat fails without any group.
         if not len(self.leader_counts):
             return self.rows
         begins = np.cumsum(self.leader_counts) - self.leader_counts
         # Leaders of an image ascend, so the last one below `known` is the best of these rows.
-        within = np.add.reduceat((self.leaders < known).astype(np.int64), begins)
+        within = np.add.reduceat((self.leaders < n_known).astype(np.int64), begins)
         best: Rows = self.leaders[begins + within - 1]
         return best
 
 
 def read_encrypted_predictions(
-    path: Path, place: TaskPredictionsPlaceInBlob
+    path: Path, place_in_blob: TaskPredictionsPlaceInBlob
 ) -> tuple[Rows, Probabilities]:
     """Read and decrypt a blob's predictions on a task: class and probability for each image.
 
     Raises:
         ValueError: the blob does not have these answers.
     """
-    return parse_predictions(decrypt_predictions(path, place))
+    return parse_predictions(decrypt_predictions(path, place_in_blob))
 
 
 def parse_predictions(data: bytes) -> tuple[Rows, Probabilities]:

@@ -96,16 +96,16 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobPageData:
 
 
 def thin_out_curve_points(
-    points: Sequence[tuple[int, float]], most: int
+    points: Sequence[tuple[int, float]], max_points: int
 ) -> list[tuple[int, float]]:
-    """Reduce a curve to at most `most` points.
+    """Reduce a curve to at most `max_points` points.
 
     The lowest and the highest point of each stretch remain, so that no peak is lost.
     """
-    if len(points) <= most:
+    if len(points) <= max_points:
         return list(points)
     # Rounded up, since two points remain of each stretch and there must not be more than `most`.
-    stretch = -(-2 * len(points) // most)
+    stretch = -(-2 * len(points) // max_points)
     extremes: list[tuple[int, float]] = []
     for start in range(0, len(points), stretch):
         part = points[start : start + stretch]
@@ -128,10 +128,10 @@ def _find_downloadable_best_state(session: Session, job: Job) -> BestStateSummar
 
 
 def _find_newest_events(
-    session: Session, job_id: str, kind: str | None, most: int
+    session: Session, job_id: str, kind: str | None, limit: int
 ) -> Sequence[StoredJobEvent]:
     """Return the newest events of a job, newest first, of one type or of all."""
     query = select(StoredJobEvent).where(StoredJobEvent.job_id == job_id)
     if kind is not None:
         query = query.where(StoredJobEvent.type == kind)
-    return session.scalars(query.order_by(StoredJobEvent.id.desc()).limit(most)).all()
+    return session.scalars(query.order_by(StoredJobEvent.id.desc()).limit(limit)).all()

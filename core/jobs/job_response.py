@@ -295,9 +295,11 @@ def read_job_response_contexts(
         with_base: models that are known to have their base.
         unstopped: models that are known to have no task that stops them.
     """
-    made = [job.id for job in jobs if job.version is not None]
-    query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
-    outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
+    version_job_ids = [job.id for job in jobs if job.version is not None]
+    query = select(Version.job_id, Version.status).where(Version.job_id.in_(version_job_ids))
+    outcomes = (
+        {job_id: status for job_id, status in session.execute(query)} if version_job_ids else {}
+    )
     waiting = {job.model_id for job in jobs if _is_waiting_for_earlier_task(job)} - set(unstopped)
     stops: dict[str, LineageStoppingTask] = {}
     if waiting:
@@ -307,12 +309,12 @@ def read_job_response_contexts(
             .scalar_subquery()
         )
         # By the model too, with which the index of unfinished jobs begins.
-        again = exists().where(
+        has_unfinished_job = exists().where(
             Job.task_id == Task.id,
             Job.model_id == Task.model_id,
             build_unfinished_job_condition(Job.state),
         )
-        tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
+        tasks = select(Task.model_id, Task.number, Task.standing, newest, has_unfinished_job).where(
             Task.model_id.in_(sorted(waiting)), Task.stops
         )
         # Descending, so that the first of several tasks remains.

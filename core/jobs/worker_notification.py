@@ -136,11 +136,11 @@ class WorkerNotifier:
         self._checked.set()
 
     def _try_send_notification(self, broker: "_NotificationBroker", job_id: str) -> bool:
-        sent = broker.send_notification()
-        if not sent:
+        is_sent = broker.send_notification()
+        if not is_sent:
             log.warning("broker did not take a ring; the chores ring again", job=job_id)
-        self._set_and_log_broker_status(sent)
-        return sent
+        self._set_and_log_broker_status(is_sent)
+        return is_sent
 
     def _set_and_log_broker_status(self, up: bool) -> None:
         status: Status = "up" if up else "down"

@@ -53,7 +53,7 @@ NOTHING = RequestedKeyModelAndLimits()
 
 
 def check_requested_key_settings(
-    scope: str, wanted: RequestedKeyModelAndLimits, expires: float | None, now: float
+    scope: str, requested: RequestedKeyModelAndLimits, expires: float | None, now: float
 ) -> None:
     """Check the requested settings of a new access key.
 
@@ -63,7 +63,7 @@ def check_requested_key_settings(
             range.
     """
     if scope != "predict":
-        field_names = [name for name, value in vars(wanted).items() if value is not None]
+        field_names = [name for name, value in vars(requested).items() if value is not None]
         if field_names:
             detail = (
                 f"{', '.join(field_names)}: only a key of scope predict has these, not one of "
@@ -76,7 +76,7 @@ def check_requested_key_settings(
                 ],
             )
         return
-    missing = [name for name in ("model", "alias") if not getattr(wanted, name)]
+    missing = [name for name in ("model", "alias") if not getattr(requested, name)]
     if missing:
         raise Invalid(
             "A key of scope predict asks one alias of one model: name both, such as"
@@ -90,7 +90,7 @@ def check_requested_key_settings(
             "expires_at",
             f"is required, within {MOST_DAYS} days",
         )
-    rate, images = wanted.requests_per_s, wanted.images_per_day
+    rate, images = requested.requests_per_s, requested.images_per_day
     if rate is not None and not LEAST_REQUESTS_PER_S <= rate <= MOST_REQUESTS_PER_S:
         possible = f"{LEAST_REQUESTS_PER_S:g} to {MOST_REQUESTS_PER_S:g}"
         raise _make_key_settings_error(
@@ -104,7 +104,10 @@ def check_requested_key_settings(
 
 
 def find_model_of_new_predict_key(
-    session: Session, actor: Actor, owner: str | None, wanted: RequestedKeyModelAndLimits
+    session: Session,
+    actor: Actor,
+    owner: str | None,
+    requested: RequestedKeyModelAndLimits,
 ) -> tuple[Owner, Model]:
     """Return the model that a new predict key is for, and the model's owner, who will also own the
     key.
@@ -117,7 +120,7 @@ def find_model_of_new_predict_key(
         Invalid: there is no such owner, model or alias.
         NameAmbiguous: several owners have a model of that name, and no owner is given.
     """
-    assert wanted.model is not None and wanted.alias is not None
+    assert requested.model is not None and requested.alias is not None
     if owner is not None:
         owner_row = session.scalars(select(Owner).where(Owner.name == owner)).first()
         if owner_row is None:
@@ -127,16 +130,16 @@ def find_model_of_new_predict_key(
         # In place of that owner, so that the name is looked up among its models alone.
         actor = Actor(owner_row.id, None, "read")
     try:
-        model = find_model(session, actor, wanted.model)
+        model = find_model(session, actor, requested.model)
     except NotFound as error:
         raise _make_key_settings_error(error.detail, "model", "no such model") from None
     try:
         # `Bound.allows_alias` never matches a number, so the key would open nothing.
-        if wanted.alias.isdigit():
+        if requested.alias.isdigit():
             raise NotFound(
-                f"{wanted.alias!r} is the number of a version: name an alias, such as production."
+                f"{requested.alias!r} is the number of a version: name an alias, such as production."
             )
-        find_version(session, model, wanted.alias)
+        find_version(session, model, requested.alias)
     except NotFound as error:
         raise _make_key_settings_error(error.detail, "alias", "no such alias") from None
     # The model's owner, who is another one if an administrator creates the key.
@@ -144,15 +147,19 @@ def find_model_of_new_predict_key(
 
 
 def bind_predict_key(
-    session: Session, key: AccessKey, model: Model, wanted: RequestedKeyModelAndLimits
+    session: Session, key: AccessKey, model: Model, requested: RequestedKeyModelAndLimits
 ) -> PredictKeyBindingRow:
     """Add the row that binds a new access key to its model, alias and limits."""
     row = PredictKeyBindingRow(
         key_id=key.id,
         model_id=model.id,
-        alias=wanted.alias,
-        requests_per_s=REQUESTS_PER_S if wanted.requests_per_s is None else wanted.requests_per_s,
-        images_per_day=IMAGES_PER_DAY if wanted.images_per_day is None else wanted.images_per_day,
+        alias=requested.alias,
+        requests_per_s=REQUESTS_PER_S
+        if requested.requests_per_s is None
+        else requested.requests_per_s,
+        images_per_day=IMAGES_PER_DAY
+        if requested.images_per_day is None
+        else requested.images_per_day,
         day=0,
         images=0,
         free_at=0.0,
@@ -224,12 +231,14 @@ def charge_predict_key_daily_images(
     with db.write() as session:
         now = db.now(session)
         day = int(now // DAY_S)
-        sent = case((PredictKeyBindingRow.day == day, PredictKeyBindingRow.images), else_=0)
+        images_sent_today = case(
+            (PredictKeyBindingRow.day == day, PredictKeyBindingRow.images), else_=0
+        )
         statement = update(PredictKeyBindingRow).where(
             PredictKeyBindingRow.key_id == key_id,
-            sent + images <= PredictKeyBindingRow.images_per_day,
+            images_sent_today + images <= PredictKeyBindingRow.images_per_day,
         )
-        values = {"day": day, "images": sent + images}
+        values = {"day": day, "images": images_sent_today + images}
         if is_request:
             each = 1.0 / PredictKeyBindingRow.requests_per_s
             # Later than a full bucket allows: the clock was set back.
@@ -252,10 +261,10 @@ def _make_predict_key_limit_error(
     row: PredictKeyBindingRow | None, images: int, now: float, day: int
 ) -> TooManyRequests:
     """Return the error that says which limit a predict key has reached."""
-    sent = row.images if row is not None and row.day == day else 0
-    if row is not None and sent + images > row.images_per_day:
+    images_sent_today = row.images if row is not None and row.day == day else 0
+    if row is not None and images_sent_today + images > row.images_per_day:
         return TooManyRequests(
-            f"This key may send {row.images_per_day} images a day, and has sent {sent} since "
+            f"This key may send {row.images_per_day} images a day, and has sent {images_sent_today} since "
             f"midnight (UTC): {images} more are too many. Ask the person who gave it to you for a "
             f"key with a higher limit, or wait.",
             retry_after_s=max(1, math.ceil((day + 1) * DAY_S - now)),

@@ -24,15 +24,15 @@ MOST = 20
 """Maximum number of sessions of one key; another one ends the oldest."""
 
 
-def combine_session_token_and_host(token: str, place: str) -> str:
+def combine_session_token_and_host(token: str, host_and_port: str) -> str:
     """Combine a session token with the host and port where it is valid, as `digest_session_token`
     and `end_browser_session` expect it.
 
     Args:
-        place: host and port, as the browser sends them in `Host`.
+        host_and_port: host and port, as the browser sends them in `Host`.
     """
     # Names of hosts are the same in upper and lower case.
-    return f"{token} {place.lower()}"
+    return f"{token} {host_and_port.lower()}"
 
 
 def digest_session_token(token: str) -> str:
@@ -40,12 +40,12 @@ def digest_session_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def begin_browser_session(db: Database, secret: str, place: str) -> str:
+def begin_browser_session(db: Database, secret: str, host_and_port: str) -> str:
     """Log in on the web pages with an access key; return the session token, which is never shown
     again.
 
     Args:
-        place: host and port where the session is valid.
+        host_and_port: host and port where the session is valid.
 
     Raises:
         NotAuthenticated: the key is unknown, revoked or expired.
@@ -74,7 +74,7 @@ def begin_browser_session(db: Database, secret: str, place: str) -> str:
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
             UserSession(
-                hash=digest_session_token(combine_session_token_and_host(token, place)),
+                hash=digest_session_token(combine_session_token_and_host(token, host_and_port)),
                 key_id=key.id,
                 created_at=now,
                 seen_at=now,

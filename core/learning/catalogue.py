@@ -146,8 +146,8 @@ def _build_method_catalogue_entry(method: type[Method]) -> MethodEntry:
             "task_only": list(accepts.task_only),
             "refused": {scenario: dict(values) for scenario, values in accepts.refused.items()},
             "unfit": {
-                family: {hyper: list(values) for hyper, values in those.items()}
-                for family, those in accepts.unfit.items()
+                family: {hyper: list(values) for hyper, values in values_by_hyper.items()}
+                for family, values_by_hyper in accepts.unfit.items()
             },
         },
         "footprint": cast(Footprint, asdict(method.footprint)),

@@ -68,8 +68,10 @@ class ClassMap:
         index = [number for numbers in present for number in numbers]
         sizes = [len(numbers) for numbers in present]
         counts = torch.tensor(sizes, dtype=torch.int64, device=rows.device)
-        place = torch.arange(len(present), device=rows.device).repeat_interleave(counts)
-        sums = rows.new_zeros((len(present), *rows.shape[1:])).index_add_(0, place, rows[index])
+        target_rows = torch.arange(len(present), device=rows.device).repeat_interleave(counts)
+        sums = rows.new_zeros((len(present), *rows.shape[1:])).index_add_(
+            0, target_rows, rows[index]
+        )
         # A class of one source keeps its bits.
         return sums / counts.to(sums.dtype).reshape(-1, *[1] * (rows.dim() - 1))
 

@@ -62,9 +62,9 @@ class MethodStateSection:
         tensor = self.tensors[name]
         if tensor.device.type == "cpu":
             return tensor
-        of, version, copy = self._host_copies.get(name, (None, 0, tensor))
+        source, version, copy = self._host_copies.get(name, (None, 0, tensor))
         # Stale after the tensor was replaced or changed in place.
-        if of is not tensor or version != tensor._version:
+        if source is not tensor or version != tensor._version:
             copy = tensor.cpu()
             self.cache_tensor_cpu_copy(name, copy)
         return copy

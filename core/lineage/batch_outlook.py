@@ -66,10 +66,10 @@ def describe_next_task_outlook_from_tasks(
     notes = _describe_wait_for_base_weights(session, model) if head is None else []
     stop = next((task for task in in_order if task.stops), None)
     if stop is not None:
-        again = stop.number in read_unfinished_job_states_by_task(session, model.id)
+        is_retrying = stop.number in read_unfinished_job_states_by_task(session, model.id)
         notes.append(
             wording.explain_waiting_batch(
-                stop, lineage.find_held_version_of_task(session, stop), again
+                stop, lineage.find_held_version_of_task(session, stop), is_retrying
             )
         )
     if not model.production_follows:

@@ -34,8 +34,8 @@ class AncestorClassNumberMaps:
         """Find the map to present class numbers for an ancestor's parts; None if the numbers are
         unchanged.
         """
-        place = self.by_version.get(version_id)
-        return None if place is None else self.maps[place]
+        map_index = self.by_version.get(version_id)
+        return None if map_index is None else self.maps[map_index]
 
 
 AS_STORED = AncestorClassNumberMaps()
@@ -70,8 +70,8 @@ def map_former_to_new_class_numbers(sources: Sequence[Sequence[int]], former: in
         former: number of former classes.
     """
     numbers = [GONE] * former
-    for new, of in enumerate(sources):
-        for number in of:
+    for new, source_numbers in enumerate(sources):
+        for number in source_numbers:
             numbers[number] = new
     return numbers
 

@@ -93,7 +93,7 @@ class GateMetrics:
 
 
 def judge_gate_metrics(
-    gate: GateLimits | GateOut, metrics: GateMetrics, place: VersionLineageFacts
+    gate: GateLimits | GateOut, metrics: GateMetrics, lineage_facts: VersionLineageFacts
 ) -> Verdict:
     """Judge a version's measurements by the limits of a gate, and return the verdict."""
     values: dict[Limit, float | None] = {
@@ -124,26 +124,26 @@ def judge_gate_metrics(
             }
         checks.append(check)
     checks += build_version_comparison_gate_checks(
-        gate, metrics.losses, place.model, metrics.features, metrics.doubt
+        gate, metrics.losses, lineage_facts.model, metrics.features, metrics.doubt
     )
-    lacking = place.lacking
+    lacking = lineage_facts.lacking
     checks.append(
         {
             "name": "lost_tasks",
-            "limit": None if place.may_lose else 0,
+            "limit": None if lineage_facts.may_lose else 0,
             "value": len(lacking.tasks),
-            "passed": place.may_lose or not lacking.tasks,
+            "passed": lineage_facts.may_lose or not lacking.tasks,
             "tasks": list(lacking.tasks),
             "classes": list(lacking.classes),
         }
     )
     # The head was moved by hand while the job ran, and publishing would undo that.
-    in_line = place.parent == place.head
+    in_line = lineage_facts.parent == lineage_facts.head
     checks.append(
         {
             "name": "parent_rolled_back",
-            "limit": place.head,
-            "value": place.parent,
+            "limit": lineage_facts.head,
+            "value": lineage_facts.parent,
             "passed": in_line,
         }
     )

@@ -54,8 +54,10 @@ def judge_version_by_gate(session: Session, model: Model, version: Version) -> V
     # An edit replaces the head that it began from, though it may continue an older version.
     replaces = job is not None and job.kind == JobKind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
-    place = VersionLineageFacts(parent, model.head, lacks, model.allow_lost_classes, model.id)
-    return judge_gate_metrics(limits or {}, metrics, place)
+    lineage_facts = VersionLineageFacts(
+        parent, model.head, lacks, model.allow_lost_classes, model.id
+    )
+    return judge_gate_metrics(limits or {}, metrics, lineage_facts)
 
 
 def get_gate_limits_of_job(model: Model, job: Job | None) -> GateOut:

@@ -22,18 +22,23 @@ def describe_detectable_losses(
     ):
         return None
     visible = losses["visible"]
-    images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
+    images, loss, more, loss_with_more = (
+        visible["images"],
+        visible["loss"],
+        visible["more"],
+        visible["then"],
+    )
     text = (
         f"The gate compared {format_count_with_noun(images, 'held-out image')} of earlier tasks: "
     )
     if loss is None:
         text += "too few to tell any loss from chance"
-        if more is not None and then is not None:
-            text += f"; with {more} more, it can tell one of {_format_percentage_points(then)}"
+        if more is not None and loss_with_more is not None:
+            text += f"; with {more} more, it can tell one of {_format_percentage_points(loss_with_more)}"
     else:
         text += f"it may miss a loss of less than {_format_percentage_points(loss)}"
-        if more is not None and then is not None:
-            text += f", and with {more} more, one of less than {100 * then:.0f}"
+        if more is not None and loss_with_more is not None:
+            text += f", and with {more} more, one of less than {100 * loss_with_more:.0f}"
     return {**visible, "detail": f"{text}.{_describe_detectable_class_loss(limits, losses)}"}
 
 

@@ -21,11 +21,13 @@ def format_date(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
-def join_words_with_conjunction(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
+def join_words_with_conjunction(
+    words: Sequence[str], max_shown: int = _SHOWN, last: str = "and"
+) -> str:
     """Join words as `a`, `a and b` or `a, b and 7 more`; `last`: and, or."""
-    shown_words = list(words[:most])
-    if len(words) > most:
-        shown_words.append(f"{len(words) - most} more")
+    shown_words = list(words[:max_shown])
+    if len(words) > max_shown:
+        shown_words.append(f"{len(words) - max_shown} more")
     return (
         shown_words[0]
         if len(shown_words) == 1
@@ -78,9 +80,9 @@ def describe_requests_for_missing_task(model: Model, task: Task) -> str:
     """
     discard = _build_task_api_request(model, task.number, "discard")
     if can_relearn_task(task):
-        again = _build_task_api_request(model, task.number, "relearn")
+        relearn_request = _build_task_api_request(model, task.number, "relearn")
         return (
-            f"Learn it again with {again} ({describe_image_retention(model, task)}), or discard it "
+            f"Learn it again with {relearn_request} ({describe_image_retention(model, task)}), or discard it "
             f"with {discard}."
         )
     return (
@@ -219,7 +221,7 @@ def explain_stopped_lineage(
     Args:
         learned: tasks that the version lacks and the head has learned since.
     """
-    again = (
+    task_action = (
         f"learns {describe_task_in_words(task)} again, discards the task"
         if can_relearn_task(task)
         else f"discards {describe_task_in_words(task)}"
@@ -227,7 +229,7 @@ def explain_stopped_lineage(
     requests = describe_requests_to_pass_held_version(model, version, learned)
     return (
         f"Later batches of {model.name} wait until a person promotes version {version.number} with "
-        f"a reason, {again}, or continues without it.{requests}"
+        f"a reason, {task_action}, or continues without it.{requests}"
     )
 
 
@@ -257,22 +259,22 @@ def describe_requests_to_pass_held_version(
             f"knows all of them."
         )
     tasks = join_words_with_conjunction([str(number) for number in numbers], 20)
-    again, discard = (
+    relearn_request, discard = (
         _build_task_api_request(model, numbers[0], verb) for verb in ("relearn", "discard")
     )
     return (
-        f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, "
+        f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({relearn_request}) and then this one, "
         f"or discard {'them' if len(numbers) > 1 else 'it'} ({discard}): version {version.number} "
         f"is then judged again."
     )
 
 
-def explain_waiting_batch(task: Task, version: Version | None, again: bool) -> str:
+def explain_waiting_batch(task: Task, version: Version | None, is_relearning: bool) -> str:
     """Explain why a submitted batch waits.
 
-    `version`: the held one; `again`: its task is being learned again.
+    `version`: the held one; `is_relearning`: its task is being learned again.
     """
-    settled_by = "It is being learned again." if again else SETTLED_BY
+    settled_by = "It is being learned again." if is_relearning else SETTLED_BY
     if version is None:
         why = (
             "which was rejected." if task.standing == TaskStanding.REJECTED else "whose job failed."
@@ -304,22 +306,22 @@ def explain_missing_base_weights(job_id: str, error: JobError | None) -> str:
         error: reason why it failed; None: it was cancelled.
     """
     why = f"Job {job_id} was cancelled." if error is None else error["detail"]
-    again = describe_fetch_retry_request(job_id)
+    retry_request = describe_fetch_retry_request(job_id)
     # A failed fetch ends with this request already (`core.execution.kinds.fetch`).
-    if again not in why:
-        why = f"{why} Mend that, and {again}."
+    if retry_request not in why:
+        why = f"{why} Mend that, and {retry_request}."
     return (
         f"The weights of the model's base could not be brought. {why} This batch is kept, and "
         "learned once they are there."
     )
 
 
-def describe_lineage_past_held_version(model: Model, task: Task, known: bool) -> str:
+def describe_lineage_past_held_version(model: Model, task: Task, is_known_to_head: bool) -> str:
     """Describe how the lineage continues past a held version, in a sentence.
 
-    `known`: the head of the lineage was taught the task.
+    `is_known_to_head`: the head of the lineage was taught the task.
     """
-    if known:
+    if is_known_to_head:
         return f"The line goes on from version {model.head}, which knows {describe_task_in_words(task)}."
     requests = describe_requests_for_missing_task(model, task)
     return f"The line goes on without {describe_task_in_words(task)}. {requests}"

@@ -101,30 +101,30 @@ def find_classifier_named_as_base(
         return AdoptedClassifier(row.id, row.sha256, row.architecture)
 
 
-def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> NewModel:
+def complete_adoption_request(request: NewModel, adopted: AdoptedClassifier) -> NewModel:
     """Complete the request for a new model with the architecture and images of its classifier.
 
     Raises:
         Invalid: the request cannot have this classifier.
     """
-    if given["scenario"] != "class":
+    if request["scenario"] != "class":
         raise _make_adoption_error(
             "scenario",
             "A classifier is adopted in the class scenario, in which batches bring new classes: "
             'send "scenario": "class".',
         )
-    if given.get("classes") is not None:
+    if request.get("classes") is not None:
         raise _make_adoption_error(
             "classes", "The classes come with the classifier: leave out classes."
         )
-    completed: NewModel = {**given, "base": ADOPTED}
+    completed: NewModel = {**request, "base": ADOPTED}
     image = adopted.uploaded_for["image"]
     architecture = get_base_architecture(adopted.uploaded_for)
     completed.setdefault("architecture", {**architecture})
     completed["image"] = {
         "size": image["size"],
         "channels": image["channels"],
-        **(given.get("image") or {}),
+        **(request.get("image") or {}),
     }
     return completed
 

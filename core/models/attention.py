@@ -102,7 +102,7 @@ def list_attention_items(
 
 
 def _list_tasks_awaiting_person(session: Session, models: list[str]) -> list[Task]:
-    place = (
+    rank = (
         func.row_number()
         .over(partition_by=Task.model_id, order_by=(Task.stops.desc(), Task.number))
         .label("place")
@@ -114,7 +114,7 @@ def _list_tasks_awaiting_person(session: Session, models: list[str]) -> list[Tas
     )
     # Ranked by the database, so that a model with many waiting tasks does not load them all.
     ranked = (
-        select(Task, place)
+        select(Task, rank)
         .where(
             Task.model_id.in_(models),
             Task.standing.in_([str(k) for k in _KINDS]),
@@ -196,8 +196,8 @@ def _find_lacked_tasks_learned_meanwhile(
     )
     learned = {(model, number) for model, number in session.execute(query)} if numbers else set()
     return {
-        key: {number for number in of if (key[0], number) in learned}
-        for key, of in lost_by_task.items()
+        key: {number for number in lost_numbers if (key[0], number) in learned}
+        for key, lost_numbers in lost_by_task.items()
     }
 
 
@@ -232,7 +232,12 @@ def _choose_images_of_gate_checks(gate: Verdict) -> list[CheckPicture]:
     image once.
     """
     by_check = [check.get("pictures", []) for check in gate["checks"]]
-    in_turn = [of[index] for index in range(MOST_PICTURES) for of in by_check if index < len(of)]
+    in_turn = [
+        pictures[index]
+        for index in range(MOST_PICTURES)
+        for pictures in by_check
+        if index < len(pictures)
+    ]
     # Reversed twice: a dict keeps the last entry of a key, and the first picture must stay.
     once = {(picture["task"], picture["index"]): picture for picture in reversed(in_turn)}
     return list(reversed(once.values()))[:MOST_PICTURES]

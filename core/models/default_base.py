@@ -32,12 +32,13 @@ class ReplacementOfDefaultBase:
 
 
 def choose_larger_base_for_photos(
-    catalogue: RecipeCatalogue, given: NewModel, admission: AdmissionLimits
+    catalogue: RecipeCatalogue, model_request: NewModel, admission: AdmissionLimits
 ) -> ReplacementOfDefaultBase:
     """Choose the larger base for photos for a new model that names none, where that is possible."""
     if (
-        not photo_base.is_base_choice_left_open(given)
-        or (recipe := photo_base.find_default_recipe_on_imagenet_base(catalogue, given)) is None
+        not photo_base.is_base_choice_left_open(model_request)
+        or (recipe := photo_base.find_default_recipe_on_imagenet_base(catalogue, model_request))
+        is None
     ):
         return ReplacementOfDefaultBase()
     problem = imagenet_base.explain_missing_imagenet_base() or _explain_job_refusal_on_larger_base(

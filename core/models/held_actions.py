@@ -51,11 +51,11 @@ class HeldVersionFacts(NamedTuple):
     other_tasks: Mapping[int, Task]
 
 
-def list_held_version_requests(held: HeldVersionFacts) -> list[ActionOut]:
+def list_held_version_requests(held_version_facts: HeldVersionFacts) -> list[ActionOut]:
     """Return all requests by which a person can settle a held version, first the one that repairs
     it.
     """
-    model, task, version, job = held[:4]
+    model, task, version, job = held_version_facts[:4]
     other_actions = [
         build_discard_task_request(model, task),
         build_suggested_request(
@@ -71,9 +71,11 @@ def list_held_version_requests(held: HeldVersionFacts) -> list[ActionOut]:
         ),
     ]
     if find_mostly_doubted_labels_finding(task.report) is not None:  # no recipe mends wrong labels
-        again = [build_relearn_task_request(task, job)] if wording.can_relearn_task(task) else []
-        return [other_actions[0], *again, *other_actions[1:]]
-    mended = _list_requests_repairing_held_version(held)
+        relearn_requests = (
+            [build_relearn_task_request(task, job)] if wording.can_relearn_task(task) else []
+        )
+        return [other_actions[0], *relearn_requests, *other_actions[1:]]
+    mended = _list_requests_repairing_held_version(held_version_facts)
     if not wording.can_relearn_task(task):
         return [*mended, *other_actions]
     # The same job must not be offered for a retry twice.
@@ -81,17 +83,17 @@ def list_held_version_requests(held: HeldVersionFacts) -> list[ActionOut]:
     return [*mended, *([] if is_again else [build_relearn_task_request(task, job)]), *other_actions]
 
 
-def _list_requests_repairing_held_version(held: HeldVersionFacts) -> list[ActionOut]:
-    model, task, version, job = held[:4]
+def _list_requests_repairing_held_version(held_version_facts: HeldVersionFacts) -> list[ActionOut]:
+    model, task, version, job = held_version_facts[:4]
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [
         number
         for number in wording.list_tasks_missing_from_held_version(version.gate)
-        if number not in held.learned
+        if number not in held_version_facts.learned
     ]
     # While the lineage lacks these tasks, no recipe makes a version that passes the gate.
     if lacked and not model.allow_lost_classes:
-        first = held.other_tasks.get(lacked[0])
+        first = held_version_facts.other_tasks.get(lacked[0])
         if first is None:
             return []
         if wording.can_relearn_task(first):

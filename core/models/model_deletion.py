@@ -112,9 +112,9 @@ def _mark_model_deleted_and_cancel_jobs(
     exports = session.scalars(
         select(ExportedDownload).where(ExportedDownload.version_id.in_(versions))
     )
-    for made in (*parts, *exports):
-        digests.add(made.sha256)
-        session.delete(made)
+    for file_row in (*parts, *exports):
+        digests.add(file_row.sha256)
+        session.delete(file_row)
     record_audit_entry(
         session, actor, AuditedChange("model.delete", row.id, {"name": row.name}, model=row.id), now
     )

@@ -73,7 +73,7 @@ PLAIN_LIST = ModelListQuery()
 def create_model(
     resources: UseCaseResources,
     actor: Actor,
-    given: NewModel,
+    request_fields: NewModel,
     repeat: idempotency.IdempotentRequestIdentity | None = None,
     limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
@@ -81,7 +81,7 @@ def create_model(
     repeated.
 
     Args:
-        given: fields of the request, already of the right types.
+        request_fields: fields of the request, already of the right types.
         repeat: idempotency key and fingerprint of the request.
 
     Raises:
@@ -93,9 +93,11 @@ def create_model(
         job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    adopted = adoption.find_classifier_named_as_base(resources.db, actor, given.get("base"))
+    adopted = adoption.find_classifier_named_as_base(
+        resources.db, actor, request_fields.get("base")
+    )
     requested = check_and_complete_model_request(
-        resources.catalogue, given, limits.admission, limits.terms.photos, adopted
+        resources.catalogue, request_fields, limits.admission, limits.terms.photos, adopted
     )
     # Before the transaction, since this may write a packaged base into the store.
     begins = find_initial_weights_and_store_base(resources, actor, requested, limits.terms)
@@ -247,7 +249,7 @@ def _apply_recipe_patch_to_model(
     session: Session,
     catalogue: RecipeCatalogue,
     row: Model,
-    given: RecipePatch | None,
+    patch: RecipePatch | None,
     admission: AdmissionLimits,
 ) -> list[str]:
     """Apply a patch to a model's recipe, or reset the recipe to the defaults (None).
@@ -255,10 +257,10 @@ def _apply_recipe_patch_to_model(
     Returns:
         Warnings about memory that the next task would lose.
     """
-    recipe = {} if given is None else build_stored_recipe_patch(given, row.recipe)
+    recipe = {} if patch is None else build_stored_recipe_patch(patch, row.recipe)
     # A null in these restores what a model of this base begins with, not the global default.
-    if given is None or any(
-        given.get(name, "") is None for name in ("method", "optimizer", "preset")
+    if patch is None or any(
+        patch.get(name, "") is None for name in ("method", "optimizer", "preset")
     ):
         recipe = model_defaults.complete_recipe_for_base(catalogue, recipe, row.base)
     if model_defaults.BALANCED.keys() <= row.recipe.keys():

@@ -85,7 +85,7 @@ NO_LIMITS = NewModelLimits()
 def find_initial_weights_and_store_base(
     resources: UseCaseResources,
     actor: Actor,
-    asked: CheckedModelRequest,
+    checked_request: CheckedModelRequest,
     terms: pretrained.PretrainedWeightsPolicy,
 ) -> InitialWeightsAndDownloadLimits:
     """Find the initial weights of a new model before its transaction begins.
@@ -97,19 +97,21 @@ def find_initial_weights_and_store_base(
         StorageQuotaReached: the owner has no room for them.
     """
     weights = None
-    if asked.base in (PRETRAINED, imagenet_base.NAME):
+    if checked_request.base in (PRETRAINED, imagenet_base.NAME):
         weights = pretrained.require_pretrained_weights_entry(
-            resources.catalogue, asked.architecture, asked.base
+            resources.catalogue, checked_request.architecture, checked_request.base
         )
         pretrained.require_storage_room_for_weights(resources.db, actor, weights, terms)
-    packaged.store_base_blob_if_packaged(resources.blobs, asked.base, asked.images.image)
+    packaged.store_base_blob_if_packaged(
+        resources.blobs, checked_request.base, checked_request.images.image
+    )
     return InitialWeightsAndDownloadLimits(weights, terms)
 
 
 def add_model(
     transaction: UseCaseTransaction,
     blobs: Blobs,
-    asked: CheckedModelRequest,
+    checked_request: CheckedModelRequest,
     begins: InitialWeightsAndDownloadLimits,
     audit: tuple[str, AuditData],
     *,
@@ -127,20 +129,22 @@ def add_model(
         StorageQuotaReached, TooManyRequests: the owner has no room for the weights, or for their job.
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now
-    model = _build_model_row(asked, owner_id or actor.owner_id, now)
+    model = _build_model_row(checked_request, owner_id or actor.owner_id, now)
     # Flushed now, because the rows below have foreign keys to it.
     session.add(model)
     session.flush()
     action, data = audit
     record_audit_entry(session, actor, AuditedChange(action, model.id, data, model=model.id), now)
-    recipe = asked.resolved_recipe.recipe
+    recipe = checked_request.resolved_recipe.recipe
     seed = int(recipe.get("seed", 0))
-    if asked.adopted is not None:
+    if checked_request.adopted is not None:
         adoption.create_adopted_lineage_and_delete_base(
-            transaction, blobs, model, asked.adopted, seed
+            transaction, blobs, model, checked_request.adopted, seed
         )
     elif begins.weights is None:
-        first_version.add_version_zero_of_new_model(transaction, blobs, model, seed, asked.images)
+        first_version.add_version_zero_of_new_model(
+            transaction, blobs, model, seed, checked_request.images
+        )
     else:
         pretrained.add_version_zero_or_fetch_job(
             transaction, blobs, model, begins.weights, recipe, begins.terms
@@ -148,25 +152,27 @@ def add_model(
     return model
 
 
-def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> Model:
-    request = asked.request
+def _build_model_row(checked_request: CheckedModelRequest, owner_id: str, now: float) -> Model:
+    request = checked_request.request
     if request.get("selection") and request.get("held_out") == "counts":
         message = (
             'keeps images of each batch, and "held_out": "counts" keeps none: send one of both'
         )
         raise Invalid(f"selection {message}.", fields=[{"field": "selection", "message": message}])
-    odd_size = _list_image_size_notices(request.get("image") or {}, asked.images, asked.base)
+    odd_size = _list_image_size_notices(
+        request.get("image") or {}, checked_request.images, checked_request.base
+    )
     return Model(
         id=new_id("mdl"),
         owner_id=owner_id,
-        name=asked.name,
-        scenario=asked.scenario,
-        problem=asked.problem,
-        architecture=asked.architecture,
-        image=asked.images.image,
-        base=asked.base,
-        classes=asked.classes,
-        recipe=asked.recipe,
+        name=checked_request.name,
+        scenario=checked_request.scenario,
+        problem=checked_request.problem,
+        architecture=checked_request.architecture,
+        image=checked_request.images.image,
+        base=checked_request.base,
+        classes=checked_request.classes,
+        recipe=checked_request.recipe,
         gate=apply_patch_to_gate_limits(
             NEW_GATE, request.get("gate") or {}, request.get("answers")
         ),
@@ -176,10 +182,10 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
         selection=bool(request.get("selection", False)),
         **extract_lineage_settings_of_request(request),
         warnings=[
-            *asked.notes,
+            *checked_request.notes,
             *odd_size,
             *build_default_image_retention_notice(request),
-            *asked.resolved_recipe.warnings,
+            *checked_request.resolved_recipe.warnings,
         ],
         description=request.get("description") or None,
         tags=request.get("tags") or None,
@@ -193,7 +199,7 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
 
 
 def _list_image_size_notices(
-    asked: RequestedImageSettings, images: ImageFormatAndNormalisation, base: ModelBase
+    requested_image: RequestedImageSettings, images: ImageFormatAndNormalisation, base: ModelBase
 ) -> list[str]:
     """Return notices about a new model's image size, which cannot be changed later.
 
@@ -209,7 +215,7 @@ def _list_image_size_notices(
             f'classes apart less well. Send "image": {{"size": {base_size}}}, or {_FOR_PHOTOS}.'
         ]
     # Named weights bring the size that they were trained on, which needs no notice.
-    if asked.get("size") is not None or images.normalise is not None:
+    if requested_image.get("size") is not None or images.normalise is not None:
         return []
     more = (
         _FOR_PHOTOS
@@ -223,13 +229,15 @@ def _list_image_size_notices(
     ]
 
 
-def build_default_image_retention_notice(given: Mapping[str, object]) -> list[str]:
+def build_default_image_retention_notice(model_request: Mapping[str, object]) -> list[str]:
     """Return the notice about how long training images are kept, if the request for a model left
     that open.
 
     Images of people must not be retained by accident, so the default is stated at creation.
     """
-    if given.get("training_data_days") is not None or given.get("keep_training_data"):
+    if model_request.get("training_data_days") is not None or model_request.get(
+        "keep_training_data"
+    ):
         return []
     return [
         f"The training images of a batch are kept for {LINE['training_data_days']:g} days after "
@@ -238,14 +246,14 @@ def build_default_image_retention_notice(given: Mapping[str, object]) -> list[st
     ]
 
 
-def extract_lineage_settings_of_request(given: ModelChange) -> dict[str, object]:
+def extract_lineage_settings_of_request(model_change: ModelChange) -> dict[str, object]:
     """Return the settings of a model's lineage that a request sets."""
-    settings: Mapping[str, object] = given
+    settings: Mapping[str, object] = model_change
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
 
 def apply_patch_to_gate_limits(
-    before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None
+    before: GateLimits | GateOut, patch: GateLimits, answers_setting: AnswersSetting | None
 ) -> GateOut:
     """Return all limits of a model's gate, with those of a request's patch applied.
 
@@ -259,7 +267,7 @@ def apply_patch_to_gate_limits(
         switched = NEW_GATE if patch.get("checks") == "on" else ALL_OFF
     # The patch is last, so that a single limit sent beside `checks` overrides it.
     limits: GateLimits = {**before, **switched, **patch}
-    if limits.get("min_coverage") is not None and answers is None:
+    if limits.get("min_coverage") is not None and answers_setting is None:
         raise Invalid(
             "min_coverage limits how many answers are sure, and this model does not say when one "
             "is. Send "

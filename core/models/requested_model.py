@@ -58,7 +58,7 @@ class CheckedModelRequest:
 
 def check_and_complete_model_request(
     catalogue: RecipeCatalogue,
-    given: NewModel,
+    request: NewModel,
     admission: AdmissionLimits,
     photos: bool = False,
     adopted: AdoptedClassifier | None = None,
@@ -73,40 +73,40 @@ def check_and_complete_model_request(
         Invalid, InvalidRecipe: a field is wrong.
         JobTooLarge: the network, or a job that learns a batch, exceeds the limits of `admission`.
     """
-    name, scenario = given["name"], given["scenario"]
+    name, scenario = request["name"], request["scenario"]
     if not is_allowed_model_or_alias_name(name):
         raise Invalid(
             f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
             fields=[{"field": "name", "message": "not a valid name"}],
         )
     if adopted is not None:
-        given = complete_adoption_request(given, adopted)
+        request = complete_adoption_request(request, adopted)
     begin = (
-        choose_larger_base_for_photos(catalogue, given, admission)
+        choose_larger_base_for_photos(catalogue, request, admission)
         if photos
         else ReplacementOfDefaultBase()
     )
-    given_base = given.get("base") or begin.base
-    asked_architecture: str | Mapping[str, Any] = given.get(
+    given_base = request.get("base") or begin.base
+    asked_architecture: str | Mapping[str, Any] = request.get(
         "architecture"
     ) or model_defaults.choose_default_architecture(given_base)
-    images = resolve_image_settings(catalogue, asked_architecture, given.get("image") or {})
+    images = resolve_image_settings(catalogue, asked_architecture, request.get("image") or {})
     # Stored with the model, so that later rules never change the pixels of its images.
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or model_defaults.choose_default_base_weights(complete)
     recipe = model_defaults.build_recipe_of_new_model(
-        catalogue, build_stored_recipe_patch(given.get("recipe") or {}), base
+        catalogue, build_stored_recipe_patch(request.get("recipe") or {}), base
     )
-    problem = resolve_requested_problem(catalogue, given.get("problem"))
+    problem = resolve_requested_problem(catalogue, request.get("problem"))
     resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)
     if adopted is not None:
         require_method_usable_after_adoption(catalogue, resolved.recipe)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job_memory(catalogue, complete, images.image, resolved.recipe)
-    classes = _check_and_normalise_fixed_classes(scenario, given.get("classes"))
+    classes = _check_and_normalise_fixed_classes(scenario, request.get("classes"))
     return CheckedModelRequest(
-        given,
+        request,
         name,
         scenario,
         images,

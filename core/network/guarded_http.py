@@ -186,11 +186,11 @@ class _DeadlineStream(httpcore2.NetworkStream):
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        left = memoryview(buffer)
+        unsent = memoryview(buffer)
         try:
-            while left:
+            while unsent:
                 self._socket.settimeout(_require_seconds_left(self._deadline))
-                left = left[self._socket.send(left) :]
+                unsent = unsent[self._socket.send(unsent) :]
         # A TimeoutError is an OSError too, and must not become a WriteError.
         except TimeoutError:
             raise

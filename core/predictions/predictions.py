@@ -91,15 +91,15 @@ def find_version_to_predict(
         )
         manifest = row.manifest
         types = list_inference_part_types(manifest)
-        used = tuple((p.name, p.sha256) for p in parts if p.type in types)
+        inference_parts = tuple((p.name, p.sha256) for p in parts if p.type in types)
         damage.require_undamaged_version_parts(
-            session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in used}
+            session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in inference_parts}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
         sure = choose_threshold_for_promised_precision(session, owner, number)
     _check_task_of_prediction_request(manifest, scenario, number, task)
     manifest_json = json.dumps(manifest.to_json()).encode()
-    return PredictableVersion(version_id, number, manifest, manifest_json, used, sure)
+    return PredictableVersion(version_id, number, manifest, manifest_json, inference_parts, sure)
 
 
 class VersionCache:

@@ -26,14 +26,14 @@ def read_pipe_bytes_exactly(file: IO[bytes], count: int) -> bytes:
     return b"".join(chunks)
 
 
-def read_framed_message(file: IO[bytes], most: int | None = None) -> bytes:
+def read_framed_message(file: IO[bytes], max_bytes: int | None = None) -> bytes:
     """Read the next length-prefixed message from a pipe.
 
     Raises:
-        EOFError: there are no more messages, or the message has more than `most` bytes.
+        EOFError: there are no more messages, or the message has more than `max_bytes` bytes.
     """
     (length,) = _LENGTH.unpack(read_pipe_bytes_exactly(file, _LENGTH.size))
-    if most is not None and length > most:
+    if max_bytes is not None and length > max_bytes:
         raise EOFError("the other side does not keep to the protocol")
     return read_pipe_bytes_exactly(file, length)
 

@@ -129,14 +129,16 @@ def is_accuracy_falling(last: Sequence[VersionAccuracyOverTasks]) -> bool:
     )
 
 
-def is_far_below_larger_base(own: VersionAccuracyOverTasks, larger: ModelOnLargerBase) -> bool:
+def is_far_below_larger_base(
+    own_accuracy: VersionAccuracyOverTasks, larger: ModelOnLargerBase
+) -> bool:
     """Return True if a version's accuracy is over 10 points, and more than chance, below that on a
     larger base.
     """
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
-    lead = Fraction(larger.right, larger.images) - own.accuracy_fraction
+    lead = Fraction(larger.right, larger.images) - own_accuracy.accuracy_fraction
     return lead > FAR and _is_accuracy_difference_beyond_chance(
-        (larger.right, larger.images), (own.right, own.images)
+        (larger.right, larger.images), (own_accuracy.right, own_accuracy.images)
     )
 
 

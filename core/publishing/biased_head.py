@@ -28,21 +28,23 @@ def find_biased_head_warning(
         part_types: types of the parts that the version stores.
     """
     baselines = {
-        by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(result, name))
+        classifier_name: baseline
+        for name, classifier_name in _CLASSIFIERS.items()
+        if (baseline := getattr(result, name))
     }
     ahead = {
-        by: baseline
-        for by, baseline in baselines.items()
+        classifier_name: baseline
+        for classifier_name, baseline in baselines.items()
         if _is_baseline_better_than_head(baseline)
     }
     if not ahead:
         return None
-    by, best = max(ahead.items(), key=lambda item: item[1].all[0])
+    classifier_name, best = max(ahead.items(), key=lambda item: item[1].all[0])
     advice = _format_biased_head_advice(model, version, result, part_types)
     return (
         f"The features of version {version} tell the classes apart better than its head does: "
-        f"{_format_percent_correct(best.all)} by {by}, {_format_percent_correct(best.own)} by the head, of the "
-        f"same {best.all[1]:,} held-out "
+        f"{_format_percent_correct(best.all)} by {classifier_name}, "
+        f"{_format_percent_correct(best.own)} by the head, of the same {best.all[1]:,} held-out "
         f"images. {advice}"
     )
 
@@ -74,16 +76,16 @@ def _format_biased_head_advice(
         sentences.append(
             f"Send the next batch with `rebalance`: {_build_biased_head_remedy_request(model, REBALANCE)}."
         )
-    again = "Or start" if sentences else "Start"
+    opening = "Or start" if sentences else "Start"
     if plain:
         body = build_analytic_successor_request(model, version)
         sentences.append(
-            f"{again} a model from these features with method `analytic`, and send it the batches "
+            f"{opening} a model from these features with method `analytic`, and send it the batches "
             f"again: {ApiRequestForAdvice('POST', '/v1/models', body=body)}."
         )
     else:
         sentences.append(
-            f"{again} a model with method `analytic`, which has no such bias, and send it the "
+            f"{opening} a model with method `analytic`, which has no such bias, and send it the "
             f"batches again."
         )
     return " ".join(sentences)

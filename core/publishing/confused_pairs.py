@@ -57,9 +57,9 @@ def find_confused_pairs_of_new_version(
             answers_by_task.setdefault(task if heads else 0, []).append(ranked)
     confused = [
         pair
-        for task, answers in answers_by_task.items()
+        for task, task_predictions in answers_by_task.items()
         for pair in find_confused_pairs(
-            _count_true_and_predicted_class_pairs(answers),
+            _count_true_and_predicted_class_pairs(task_predictions),
             heads[task] if task else document.classes,
             task,
         )
@@ -68,11 +68,11 @@ def find_confused_pairs_of_new_version(
 
 
 def _count_true_and_predicted_class_pairs(
-    answers: list[PredictionsByKnownClassCount],
+    predictions: list[PredictionsByKnownClassCount],
 ) -> Counter[tuple[int, int]]:
     """Count the images by (true class row, predicted class row)."""
-    targets = np.concatenate([ranked.targets for ranked in answers]).astype(np.int64)
-    rows = np.concatenate([ranked.rows for ranked in answers])
+    targets = np.concatenate([ranked.targets for ranked in predictions]).astype(np.int64)
+    rows = np.concatenate([ranked.rows for ranked in predictions])
     # As one number each: numbers are counted faster than pairs.
     size = int(rows.max()) + 1
     pairs, counts = np.unique(targets * size + rows, return_counts=True)

@@ -121,10 +121,10 @@ class PredictionFlipTally:
         """
         of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
         mixed = [
-            pictures[place]
-            for place in range(MOST_PICTURES)
+            pictures[picture_index]
+            for picture_index in range(MOST_PICTURES)
             for pictures in of_classes
-            if place < len(pictures)
+            if picture_index < len(pictures)
         ]
         return mixed[:MOST_PICTURES]
 

@@ -65,7 +65,7 @@ def store_missing_predictions_of_job(
     blobs: Blobs,
     claim: JobClaim,
     folder: Path,
-    answers: Sequence[TaskPredictionsByteRange],
+    prediction_ranges: Sequence[TaskPredictionsByteRange],
 ) -> StoredPredictionsOfJob:
     """Store a job's predictions on held-out images, for those matrix cells that have none yet."""
     with db.read() as session:
@@ -78,10 +78,14 @@ def store_missing_predictions_of_job(
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
         keys = _read_prediction_encryption_keys_by_task(
-            session, job.model_id, {file.task for file in answers}
+            session, job.model_id, {file.task for file in prediction_ranges}
         )
     # Cells that have predictions keep them: a version's measurements never change.
-    written = [part for part in answers if (older.get(part.version), part.task) not in stored_cells]
+    written = [
+        part
+        for part in prediction_ranges
+        if (older.get(part.version), part.task) not in stored_cells
+    ]
     path = folder / _FILE
     if not written:
         return StoredPredictionsOfJob({}, path, {})
@@ -117,8 +121,8 @@ def select_cells_with_retained_images(
 
     Predictions are retained as long as these.
     """
-    gone = Task.data_deleted_at.is_not(None) | Task.held_out_deleted_at.is_not(None)
-    query = select(Task.number).where(Task.model_id == model.id, gone)
+    is_deleted = Task.data_deleted_at.is_not(None) | Task.held_out_deleted_at.is_not(None)
+    query = select(Task.number).where(Task.model_id == model.id, is_deleted)
     tasks = set(session.scalars(query))
     return {key: stored for key, stored in cells.items() if key[1] not in tasks}
 

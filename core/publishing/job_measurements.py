@@ -39,7 +39,7 @@ def store_version_measurements(
     session: Session,
     model: Model,
     version: Version,
-    made: NewVersionMeasurements,
+    new_measurements: NewVersionMeasurements,
     deleted: Collection[int],
 ) -> None:
     """Store the measurements of a new version, and those of earlier versions on its task.
@@ -52,7 +52,11 @@ def store_version_measurements(
     """
     parent = find_version_by_number(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"
-    measured = {(cell.version, cell.task): cell for cell in made.cells if cell.task not in deleted}
+    measured = {
+        (cell.version, cell.task): cell
+        for cell in new_measurements.cells
+        if cell.task not in deleted
+    }
     new_cells = [
         cell for (measured_version, _), cell in measured.items() if measured_version == "new"
     ]
@@ -62,11 +66,17 @@ def store_version_measurements(
         for cell in new_cells
     }
     rows = [
-        _build_matrix_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)
+        _build_matrix_cell_row(
+            model, version.number, cell, best.get(cell.task), new_measurements.predictions
+        )
         for cell in new_cells
     ]
     rows += _build_missing_cells_of_earlier_versions(
-        session, model, {"base": 0, "parent": parent.number}, measured.values(), made.predictions
+        session,
+        model,
+        {"base": 0, "parent": parent.number},
+        measured.values(),
+        new_measurements.predictions,
     )
     insert_rows(session, VersionTaskResult, rows)
     store_matrix_row_accuracy_summary(session, version, cells, model.scenario)
@@ -74,7 +84,7 @@ def store_version_measurements(
         session,
         model.id,
         version.number,
-        measurements.build_measurement_rows(made.figures, without=deleted),
+        measurements.build_measurement_rows(new_measurements.figures, without=deleted),
     )
 
 

@@ -116,8 +116,8 @@ def _has_production_classes_as_prefix(
 
     Rows are compared by their numbers; an edit of the classes may have changed these.
     """
-    known = [] if production is None else production.manifest.classes or []
-    return bool(document.heads) or document.classes[: len(known)] == known
+    production_classes = [] if production is None else production.manifest.classes or []
+    return bool(document.heads) or document.classes[: len(production_classes)] == production_classes
 
 
 def _read_rows_for_flip_comparison(
@@ -311,10 +311,10 @@ class _PredictionFlipComparison:
         digest = version.predictions.get(part.task)
         if data is None and digest is not None:
             path = self._fetch_predictions_if_sound(digest)
-            place = TaskPredictionsPlaceInBlob(
+            location = TaskPredictionsPlaceInBlob(
                 version.number, part.task, self._facts.keys[part.task]
             )
-            data = None if path is None else decrypt_predictions(path, place)
+            data = None if path is None else decrypt_predictions(path, location)
         if data is None:
             return None
         rows, _ = parse_predictions(data)

@@ -25,7 +25,7 @@ class LearningJobRows:
 
 def build_version_manifest(
     rows: LearningJobRows,
-    made: LearnedNetworkRecord,
+    network_record: LearnedNetworkRecord,
     parts: list[StoredVersionPart],
     number: int | None,
     tasks: list[int],
@@ -34,20 +34,23 @@ def build_version_manifest(
     """Build the manifest of the version that a job made.
 
     Args:
-        made: report of the job process.
+        network_record: report of the job process.
         parts: stored parts.
         number: number of the version; None for a state that is no version.
         tasks: tasks that it was taught, in order.
         parent: version that it continues; None: that of the job.
     """
     model, job = rows.model, rows.job
-    recipe, reported = Recipe.from_json(job.recipe), made.get_explicitly_set_field_values()
+    recipe, reported = (
+        Recipe.from_json(job.recipe),
+        network_record.get_explicitly_set_field_values(),
+    )
     optional = {
-        "network": made.network,
+        "network": network_record.network,
         "init": rows.base.manifest.init,
         "base": rows.base.manifest.base,
-        "temperature": made.temperature,
-        "problem": made.problem,
+        "temperature": network_record.temperature,
+        "problem": network_record.problem,
     }
     return Manifest(
         format=1,
@@ -60,16 +63,16 @@ def build_version_manifest(
         scenario=model.scenario,
         architecture=ArchitectureWithHyperParameters.from_json(model.architecture),
         image=ImageSettings.from_json(model.image),
-        normalise=made.normalise,
-        classes=made.classes,
-        heads=made.heads,
+        normalise=network_record.normalise,
+        classes=network_record.classes,
+        heads=network_record.heads,
         recipe=recipe,
-        method=made.method,
+        method=network_record.method,
         datasets=DatasetDigests(train=rows.task.train_sha256, held_out=rows.task.held_out_sha256),
         seed=recipe.seed,
-        threads=made.environment.threads,
+        threads=network_record.environment.threads,
         code_version=compute_learning_code_digest(),
-        environment=made.environment,
+        environment=network_record.environment,
         parts=parts,
         **{name: reported.get(name) for name in _MEASURED},
         **{name: value for name, value in optional.items() if value is not None},

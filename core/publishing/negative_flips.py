@@ -186,10 +186,10 @@ def _find_tasks_with_production_predictions(
         ):
             # A dataset numbers its own classes in sorted order, unless the model fixes the list.
             labels = order_task_labels_by_dataset_number(model, task.classes)
-            place = TaskPredictionsPlaceInBlob(number, task_number, task.answers_key)
+            predictions_location = TaskPredictionsPlaceInBlob(number, task_number, task.answers_key)
             measured_tasks.append(
                 _TaskWithProductionPredictions(
-                    task_number, labels, task.held_out_sha256, digest, place
+                    task_number, labels, task.held_out_sha256, digest, predictions_location
                 )
             )
     return measured_tasks

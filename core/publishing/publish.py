@@ -74,20 +74,22 @@ def publish_or_hold_job_result(
     done = _find_version_made_by_job(db, claim)
     if done is None:
         blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
-        made = store_job_result_files(db, blobs, claim, result)
+        stored_result = store_job_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
-        former = _find_digests_of_files_to_be_replaced(db, claim, made.edit)
+        former = _find_digests_of_files_to_be_replaced(db, claim, stored_result.edit)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
             done = _publish_or_hold_in_transaction(
                 db,
                 blobs,
                 claim,
-                made,
-                negative_flips.compare_version_with_production(db, blobs, claim, made.folder),
+                stored_result,
+                negative_flips.compare_version_with_production(
+                    db, blobs, claim, stored_result.folder
+                ),
             )
         hit_failpoint("publish-committed")
-        delete_unused_files_of_result(db, blobs, made, former)
+        delete_unused_files_of_result(db, blobs, stored_result, former)
     _delete_states_and_unneeded_task_blobs(db, store, claim)
     hit_failpoint("publish-cleaned")
     return done
@@ -105,16 +107,18 @@ def _publish_or_hold_in_transaction(
     db: Database,
     blobs: Blobs,
     claim: JobClaim,
-    made: StoredJobResult,
+    stored_result: StoredJobResult,
     comparison: ProductionComparison,
 ) -> JobVersionStatus | None:
     """Make a version of a job's result, published or held, and end the job, in one transaction.
 
     Return None, without any change, if production is not the compared version.
     """
-    document = made.folder.document
+    document = stored_result.folder.document
     with db.write() as session:
-        publishing = restore_blobs_and_lock_publishing_rows(db, session, blobs, claim, made)
+        publishing = restore_blobs_and_lock_publishing_rows(
+            db, session, blobs, claim, stored_result
+        )
         model, task, job, now = (
             *(publishing.model, publishing.task),
             *(publishing.job, publishing.now),
@@ -125,16 +129,16 @@ def _publish_or_hold_in_transaction(
             != comparison.production
         ):
             return None
-        version, size = add_and_judge_version(publishing, made, comparison)
-        findings = VersionWarningFacts(document, comparison, made.confused)
+        version, size = add_and_judge_version(publishing, stored_result, comparison)
+        findings = VersionWarningFacts(document, comparison, stored_result.confused)
         warned = collect_version_warnings_and_record_advice(session, model, job, version, findings)
         version.warnings = [*describe_tasks_missing_in_version(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
-            if made.totals is not None:  # the next job continues this version
+            if stored_result.totals is not None:  # the next job continues this version
                 size += record_feature_totals(
                     model,
-                    made.totals,
+                    stored_result.totals,
                     list_parts_needed_to_continue(session, version),
                     read_ancestor_class_number_maps(session, version),
                 )

@@ -45,18 +45,22 @@ def judge_trial_version_without_publishing(
         LeaseLost, WrongState, ValueError: see `publish_or_hold_job_result`.
     """
     blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
-    made = store_job_result_files(db, blobs, claim, result)
+    stored_result = store_job_result_files(db, blobs, claim, result)
     judged: TrialMeasurements | None = None
     while judged is None:  # None: production moved while the versions were compared
-        comparison = negative_flips.compare_version_with_production(db, blobs, claim, made.folder)
+        comparison = negative_flips.compare_version_with_production(
+            db, blobs, claim, stored_result.folder
+        )
         try:
             with db.write() as session:
-                judged = _add_and_judge_trial_version(db, session, blobs, claim, made, comparison)
+                judged = _add_and_judge_trial_version(
+                    db, session, blobs, claim, stored_result, comparison
+                )
                 # Judged as if it were published, but nothing of it may remain: it is only a trial.
                 raise _TransactionRollback
         except _TransactionRollback:
             pass
-    delete_unused_files_of_result(db, blobs, made, set())
+    delete_unused_files_of_result(db, blobs, stored_result, set())
     return judged
 
 
@@ -69,22 +73,22 @@ def _add_and_judge_trial_version(
     session: Session,
     blobs: Blobs,
     claim: JobClaim,
-    made: StoredJobResult,
+    stored_result: StoredJobResult,
     comparison: ProductionComparison,
 ) -> TrialMeasurements | None:
     """Add the version of a result and judge it; None if production is not the version it was
     compared with.
     """
-    publishing = restore_blobs_and_lock_publishing_rows(db, session, blobs, claim, made)
+    publishing = restore_blobs_and_lock_publishing_rows(db, session, blobs, claim, stored_result)
     model = publishing.model
     if negative_flips.find_production_version_number(session, model.id) != comparison.production:
         return None
-    version, size = add_and_judge_version(publishing, made, comparison)
-    return _summarise_trial_version(session, model, version, made, size)
+    version, size = add_and_judge_version(publishing, stored_result, comparison)
+    return _summarise_trial_version(session, model, version, stored_result, size)
 
 
 def _summarise_trial_version(
-    session: Session, model: Model, version: Version, made: StoredJobResult, size: int
+    session: Session, model: Model, version: Version, stored_result: StoredJobResult, size: int
 ) -> TrialMeasurements:
     """Return the accuracy, forgetting and size of a trial's version after its verdict."""
     row = read_accuracy_matrix_row(session, model.id, version.number)
@@ -94,7 +98,7 @@ def _summarise_trial_version(
     rise = read_forecast_loss_rise(session, model.id, version.number)
     gate = version.gate
     return TrialMeasurements(
-        score=made.folder.document.score,
+        score=stored_result.folder.document.score,
         passed=gate["passed"],
         held=None if gate["passed"] else wording.explain_failed_gate_checks(gate),
         accuracy={str(task): [cell.correct, cell.total] for task, cell in sorted(row.items())},
@@ -103,17 +107,17 @@ def _summarise_trial_version(
         # JSON has no infinity.
         forecast=rise if rise is not None and math.isfinite(rise) else None,
         bytes=size,
-        images=_count_images_in_memory(made),
+        images=_count_images_in_memory(stored_result),
     )
 
 
-def _count_images_in_memory(made: StoredJobResult) -> int:
+def _count_images_in_memory(stored_result: StoredJobResult) -> int:
     """Count the training images in a version's replay memory.
 
     The first part of a type lists them; the others are packs of their pixels.
     """
     # Reversed, so that the first part of each type is the one that remains in the dict.
-    first = {part.file.type: part.file.path for part in reversed(made.parts)}
+    first = {part.file.type: part.file.path for part in reversed(stored_result.parts)}
     counts = [
         tensor.shape[0]
         for kind, path in first.items()

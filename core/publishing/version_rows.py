@@ -137,7 +137,7 @@ def _find_sound_digests_of_parent_parts(db: Database, claim: JobClaim) -> set[st
 
 
 def restore_blobs_and_lock_publishing_rows(
-    db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredJobResult
+    db: Database, session: Session, blobs: Blobs, claim: JobClaim, stored_result: StoredJobResult
 ) -> PublishingTransaction:
     """Lock the database rows that publishing a version changes, and return them.
 
@@ -147,7 +147,7 @@ def restore_blobs_and_lock_publishing_rows(
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
     references.lock_blob_references_against_deletion(session)
-    _restore_deleted_blobs(session, blobs, made)
+    _restore_deleted_blobs(session, blobs, stored_result)
     job = lock_claimed_job(session, claim)
     find_next_job_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
     model = lineage.lock_model_row(session, job.model_id)
@@ -156,45 +156,53 @@ def restore_blobs_and_lock_publishing_rows(
 
 
 def add_and_judge_version(
-    publishing: PublishingTransaction, made: StoredJobResult, comparison: ProductionComparison
+    publishing: PublishingTransaction,
+    stored_result: StoredJobResult,
+    comparison: ProductionComparison,
 ) -> tuple[Version, int]:
     """Add a new version to the database and judge it; return it with the bytes that it adds."""
     session, model, job = publishing.session, publishing.model, publishing.job
     size = 0
-    if made.edit is not None:
+    if stored_result.edit is not None:
         size = record.store_finished_edit_outcome(
-            session, model, job, made.edit, model.next_version, publishing.now
+            session, model, job, stored_result.edit, model.next_version, publishing.now
         )
-    version = _add_next_version(publishing, made.folder.document, made.parts, made.edit)
+    version = _add_next_version(
+        publishing, stored_result.folder.document, stored_result.parts, stored_result.edit
+    )
     size += version.bytes_new + _store_new_version_measurements(
-        session, model, version, made, comparison
+        session, model, version, stored_result, comparison
     )
     version.gate = judge_version_by_gate(session, model, version)
     return version, size
 
 
-def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredJobResult) -> None:
+def _restore_deleted_blobs(session: Session, blobs: Blobs, stored_result: StoredJobResult) -> None:
     """Store a result's blobs again if they were deleted as unused meanwhile; the caller holds the
     lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
     before any row is locked, since a slow store would keep heartbeats and requests waiting.
     """
-    files = {part.sha256: part.file.path for part in made.parts}
-    files |= {features.sha256: features.path for features in made.features.values()}
-    if made.totals is not None:
-        files[made.totals.sha256] = made.totals.path
-    if made.predictions.blob is not None:
-        files[made.predictions.blob.sha256] = made.predictions.path
+    files = {part.sha256: part.file.path for part in stored_result.parts}
+    files |= {features.sha256: features.path for features in stored_result.features.values()}
+    if stored_result.totals is not None:
+        files[stored_result.totals.sha256] = stored_result.totals.path
+    if stored_result.predictions.blob is not None:
+        files[stored_result.predictions.blob.sha256] = stored_result.predictions.path
     for sha256 in sorted(set(files) - references.find_digests_still_in_use(session, list(files))):
         # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
-    edited = [] if made.edit is None else record.list_digests_of_edited_files(made.edit)
+    edited = (
+        []
+        if stored_result.edit is None
+        else record.list_digests_of_edited_files(stored_result.edit)
+    )
     for sha256 in sorted(set(edited) - references.find_digests_still_in_use(session, edited)):
         if blobs.has(sha256):
             continue
-        path = made.folder.folder / record.STORED / sha256
+        path = stored_result.folder.folder / record.STORED / sha256
         if not path.is_file():
             # A file that the edit left as it was: it went with the task's data.
             raise Invalid("A task's data was deleted while the edit was made. Send it again.")
@@ -205,25 +213,29 @@ def _store_new_version_measurements(
     session: Session,
     model: Model,
     version: Version,
-    made: StoredJobResult,
+    stored_result: StoredJobResult,
     comparison: ProductionComparison,
 ) -> int:
     """Store a new version's measurements, predictions and comparisons.
 
     Return the added bytes of predictions and features.
     """
-    document = made.folder.document
+    document = stored_result.folder.document
     cells = held_out_predictions.select_cells_with_retained_images(
-        session, model, made.predictions.cells
+        session, model, stored_result.predictions.cells
     )
     size = held_out_predictions.count_bytes_added_by_predictions(session, model, cells)
     measured = NewVersionMeasurements(document.results, document, cells)
     store_version_measurements(
         session, model, version, measured, _find_tasks_with_deleted_data(session, model)
     )
-    held_out_predictions.store_prediction_encryption_keys(session, model, made.predictions, cells)
-    backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
-    size += record_held_out_feature_blobs(session, model, backbone, made.features)
+    held_out_predictions.store_prediction_encryption_keys(
+        session, model, stored_result.predictions, cells
+    )
+    backbone = [
+        (part.file.name, part.sha256) for part in stored_result.parts if part.file.type == BACKBONE
+    ]
+    size += record_held_out_feature_blobs(session, model, backbone, stored_result.features)
     held_out_predictions.store_predictions_in_parent_cells(
         session, model, version.parent or 0, cells, document
     )
@@ -320,16 +332,24 @@ def _find_digests_of_existing_parts(
 
 
 def delete_unused_files_of_result(
-    db: Database, blobs: Blobs, made: StoredJobResult, former: set[str]
+    db: Database, blobs: Blobs, stored_result: StoredJobResult, former: set[str]
 ) -> None:
     """Delete a result's stored objects that no row refers to: of deleted images, and totals.
 
     Args:
         former: files that were replaced.
     """
-    stored = former | {features.sha256 for features in made.features.values()}
-    stored |= set() if made.edit is None else record.list_digests_of_files_before_edit(made.edit)
-    stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
+    stored = former | {features.sha256 for features in stored_result.features.values()}
+    stored |= (
+        set()
+        if stored_result.edit is None
+        else record.list_digests_of_files_before_edit(stored_result.edit)
+    )
+    stored |= {
+        blob.sha256
+        for blob in (stored_result.predictions.blob, stored_result.totals)
+        if blob is not None
+    }
     with db.read() as session:
         unused = sorted(stored - references.find_digests_still_in_use(session, sorted(stored)))
     retention.delete_unused_blobs(db, blobs, unused)

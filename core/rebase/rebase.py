@@ -76,7 +76,7 @@ def begin_rebase(
     resources: UseCaseResources,
     actor: Actor,
     model: str,
-    given: RebaseRequest,
+    rebase_request: RebaseRequest,
     repeat: idempotency.IdempotentRequestIdentity | None = None,
     limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[RebaseOut, list[str], bool]:
@@ -99,7 +99,7 @@ def begin_rebase(
     with db.read() as session:
         old = find_model(session, actor, model)
         require_classification_model(old, "Rebases")
-        fields = _build_rebased_model_request(session, actor, old, given)
+        fields = _build_rebased_model_request(session, actor, old, rebase_request)
         size = _sum_task_file_bytes(old, _list_retained_tasks(session, old))
     checked = _check_new_model_with_recipe_fallback(
         resources.catalogue, fields, old, limits.admission
@@ -123,7 +123,9 @@ def begin_rebase(
                 UseCaseTransaction(session, actor, now), resources, limits
             )
             locked_old = find_model(session, actor, old.id, lock=True)
-            response, job_ids = _add_model_and_jobs(order, locked_old, requested, begins, given)
+            response, job_ids = _add_model_and_jobs(
+                order, locked_old, requested, begins, rebase_request
+            )
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
             stored_response = idempotency.IdempotentResponse(201, location, response)
             idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
@@ -170,24 +172,25 @@ def _require_rebasable(session: Session, old: Model) -> None:
             "create a new model on the other base.",
             extra={"state": "fetching" if production is None else "ready"},
         )
-    begun = find_new_model_of_open_rebase(session, old)
-    if begun is not None:
+    new_model = find_new_model_of_open_rebase(session, old)
+    if new_model is not None:
         raise WrongState(
-            f"{old.name!r} is on its way to another base already: {begun.name!r} is to replace it. "
-            f"GET /v1/models/{begun.name}/rebase says how far it is; delete that model to begin "
+            f"{old.name!r} is on its way to another base already: {new_model.name!r} is to replace it. "
+            f"GET /v1/models/{new_model.name}/rebase says how far it is; delete that model to begin "
             f"from the start.",
-            extra={"state": "open", "new": begun.id},
+            extra={"state": "open", "new": new_model.id},
         )
 
 
 def _build_rebased_model_request(
-    session: Session, actor: Actor, old: Model, given: RebaseRequest
+    session: Session, actor: Actor, old: Model, rebase_request: RebaseRequest
 ) -> NewModel:
     """Build the request that creates the new model of a rebase."""
     fields = cast(
         NewModel,
         {
-            "name": given.name or find_free_model_name(session, old.owner_id, old.name, "rebased"),
+            "name": rebase_request.name
+            or find_free_model_name(session, old.owner_id, old.name, "rebased"),
             "scenario": old.scenario,
             "problem": old.problem,
             "recipe": dict(old.recipe),
@@ -208,7 +211,8 @@ def _build_rebased_model_request(
         },
     )
     return cast(
-        NewModel, {**fields, **_build_base_and_architecture_fields(session, actor, old, given.base)}
+        NewModel,
+        {**fields, **_build_base_and_architecture_fields(session, actor, old, rebase_request.base)},
     )
 
 
@@ -277,37 +281,37 @@ def _get_packaged_base_architecture_and_image(old: Model, base: str) -> dict[str
 
 
 def _check_new_model_with_recipe_fallback(
-    catalogue: RecipeCatalogue, given: NewModel, old: Model, admission: AdmissionLimits
+    catalogue: RecipeCatalogue, model_request: NewModel, old: Model, admission: AdmissionLimits
 ) -> CheckedModelRequest:
     """Check the new model of a rebase; use the default recipe if the old one does not fit the
     base.
     """
     try:
-        return check_and_complete_model_request(catalogue, given, admission)
+        return check_and_complete_model_request(catalogue, model_request, admission)
     except (InvalidRecipe, JobTooLarge) as error:
         seed = complete_stored_recipe(catalogue, old.scenario, old.recipe).get("seed", 0)
         checked = check_and_complete_model_request(
-            catalogue, {**given, "recipe": {"seed": seed}}, admission
+            catalogue, {**model_request, "recipe": {"seed": seed}}, admission
         )
         method = checked.resolved_recipe.recipe["method"]["name"]
         note = (
             f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
             f"the new model learns by the default, {method}."
         )
-        return replace(checked, request=given, notes=[*checked.notes, note])
+        return replace(checked, request=model_request, notes=[*checked.notes, note])
 
 
 def _keep_image_decoding_of_old_model(
-    asked: CheckedModelRequest, old: Model
+    checked_request: CheckedModelRequest, old: Model
 ) -> CheckedModelRequest:
     """Keep the old model's image decoding in the new one, so that stored images have the same
     pixels.
     """
-    image: ImageOut = {**asked.images.image}
+    image: ImageOut = {**checked_request.images.image}
     image.pop("decoding", None)
     if "decoding" in old.image:
         image["decoding"] = old.image["decoding"]
-    return replace(asked, images=replace(asked.images, image=image))
+    return replace(checked_request, images=replace(checked_request.images, image=image))
 
 
 def _add_model_and_jobs(
@@ -315,7 +319,7 @@ def _add_model_and_jobs(
     old: Model,
     requested: CheckedModelRequest,
     begins: InitialWeightsAndDownloadLimits,
-    given: RebaseRequest,
+    rebase_request: RebaseRequest,
 ) -> tuple[RebaseOut, list[str]]:
     """Add the new model of a rebase and its jobs; the caller holds the lock on the old model's row.
 
@@ -324,7 +328,7 @@ def _add_model_and_jobs(
     """
     transaction, session = order.transaction, order.transaction.session
     _require_rebasable(session, old)
-    if given.name is None:
+    if rebase_request.name is None:
         # Chosen again under the lock, since the name of the first check may be taken by now.
         requested = replace(
             requested, name=find_free_model_name(session, old.owner_id, old.name, "rebased")

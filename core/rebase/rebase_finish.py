@@ -102,13 +102,13 @@ def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tupl
 
 
 def _require_rebase_comparison_current(
-    before: RebaseProgress, now: RebaseProgress, seen: tuple[int, int] | None
+    before: RebaseProgress, now: RebaseProgress, seen_versions: tuple[int, int] | None
 ) -> None:
     """Check that the compared versions and tasks are still current, and those the user saw."""
     compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
     arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
     versions = (now.old["version"], now.new["version"])
-    if compared != current or arrived[0] != arrived[1] or seen not in (None, versions):
+    if compared != current or arrived[0] != arrived[1] or seen_versions not in (None, versions):
         raise WrongState(
             "Production of one of the models has moved while they were compared. Nothing was "
             "changed: look at the "

@@ -330,13 +330,13 @@ def _build_rebase_task_progress(
 def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
     """Explain that the task's archive must be sent again to the new model."""
     name = wording.describe_task_in_words(task)
-    gone = (
+    deletion_note = (
         f" Its images were deleted on {wording.format_date(task.data_deleted_at)}, and nothing of "
         f"them is kept."
         if task.data_deleted_at is not None
         else ""
     )
-    return f"Send the archive of {name} to {new.name} again.{gone}"
+    return f"Send the archive of {name} to {new.name} again.{deletion_note}"
 
 
 def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> str:

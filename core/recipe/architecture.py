@@ -23,7 +23,10 @@ from core.text.plain import describe_allowed_names
 
 
 def complete_architecture(
-    catalogue: RecipeCatalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
+    catalogue: RecipeCatalogue,
+    scenario: str,
+    requested_architecture: str | Mapping[str, Any],
+    image: ImageOut,
 ) -> ArchitectureChoice:
     """Complete an architecture with default hyper-parameters: `{"name": …, …}`.
 
@@ -33,10 +36,12 @@ def complete_architecture(
         Invalid: the architecture is unknown, has bad hyper-parameters, or does not fit the scenario
             or the image.
     """
-    weights = find_pretrained_weights_of_architecture(catalogue, asked)
+    weights = find_pretrained_weights_of_architecture(catalogue, requested_architecture)
     # A copy, since `pop` must not change the request.
     hyper_parameters = dict(
-        _expand_architecture_name_to_object(asked) if isinstance(asked, str) else asked
+        _expand_architecture_name_to_object(requested_architecture)
+        if isinstance(requested_architecture, str)
+        else requested_architecture
     )
     name = hyper_parameters.pop("name", None)
     architectures = catalogue["architectures"]
@@ -62,10 +67,10 @@ def complete_architecture(
     return cast(ArchitectureChoice, {"name": name, **hyper})
 
 
-def _expand_architecture_name_to_object(asked: str) -> Mapping[str, str]:
-    if asked.startswith(SHORT):
-        return {"name": ARCHITECTURE, "model": asked.removeprefix(SHORT)}
-    return {"name": asked}
+def _expand_architecture_name_to_object(architecture_name: str) -> Mapping[str, str]:
+    if architecture_name.startswith(SHORT):
+        return {"name": ARCHITECTURE, "model": architecture_name.removeprefix(SHORT)}
+    return {"name": architecture_name}
 
 
 def _build_architecture_error(errors: list[FieldError], what: str) -> Invalid:

@@ -65,12 +65,12 @@ def list_recipe_warnings(catalogue: RecipeCatalogue, scenario: str, recipe: Reci
 
 
 def list_ineffective_field_warnings(
-    catalogue: RecipeCatalogue, asked: Mapping[str, object], recipe: RecipeOut
+    catalogue: RecipeCatalogue, requested_recipe: Mapping[str, object], recipe: RecipeOut
 ) -> list[str]:
     """Warn of requested recipe fields that have no effect on a method without training.
 
     Args:
-        asked: the merged patches. A gradient bound alone is ignored, since models have it by
+        requested_recipe: the merged patches. A gradient bound alone is ignored, since models have it by
             default.
     """
     method = recipe["method"]
@@ -79,11 +79,11 @@ def list_ineffective_field_warnings(
         or dict(method).get("adapt") is not None
     ):
         return []
-    bound_alone = asked.get("optimizer") == {"clip": CLIP}
+    bound_alone = requested_recipe.get("optimizer") == {"clip": CLIP}
     ineffective = [
         name
         for name in _OF_TRAINING
-        if asked.get(name) is not None and not (name == "optimizer" and bound_alone)
+        if requested_recipe.get(name) is not None and not (name == "optimizer" and bound_alone)
     ]
     if not ineffective:
         return []

@@ -49,7 +49,7 @@ def estimate_recipe_processor_seconds(
     size: int,
     recipe: RecipeOut,
     images: int,
-    answered: int = 0,
+    held_out_images: int = 0,
 ) -> float:
     """Estimate the processor seconds that a recipe's passes over images take.
 
@@ -58,10 +58,10 @@ def estimate_recipe_processor_seconds(
         size: pixels a side; other sizes than the measured ones count by their area.
         recipe: complete.
         images: that are learned.
-        answered: that are held out, and only answered.
+        held_out_images: that are held out, and only answered.
     """
     return compute_recipe_processor_seconds(
-        catalogue, estimate_seconds_per_image_on_base(base, size), recipe, images, answered
+        catalogue, estimate_seconds_per_image_on_base(base, size), recipe, images, held_out_images
     )
 
 
@@ -78,7 +78,7 @@ def compute_recipe_processor_seconds(
     base_pass: ProcessorSecondsPerImage,
     recipe: RecipeOut,
     images: int,
-    answered: int,
+    held_out_images: int,
 ) -> float:
     """Compute a recipe's processor seconds, given the duration of one pass; see
     `estimate_recipe_processor_seconds`.
@@ -86,7 +86,7 @@ def compute_recipe_processor_seconds(
     entry = catalogue["methods"][recipe["method"]["name"]]
     return (
         images * _compute_recipe_seconds_per_image(base_pass, entry, recipe)
-        + answered * base_pass.forward_s
+        + held_out_images * base_pass.forward_s
     )
 
 

@@ -38,7 +38,9 @@ DECODING = 2
 
 
 def resolve_image_settings(
-    catalogue: RecipeCatalogue, architecture: str | Mapping[str, Any], asked: RequestedImageSettings
+    catalogue: RecipeCatalogue,
+    architecture: str | Mapping[str, Any],
+    requested_settings: RequestedImageSettings,
 ) -> ImageFormatAndNormalisation:
     """Resolve the image settings for an architecture that has not been checked yet.
 
@@ -48,8 +50,8 @@ def resolve_image_settings(
     weights = find_pretrained_weights_of_architecture(catalogue, architecture)
     image: ImageOut = {**IMAGE} if weights is None else get_pretraining_image_format(weights)
     # 0 stands for a value that the request leaves open (`core.bases.bases`).
-    image["size"] = asked.get("size") or image["size"]
-    image["channels"] = asked.get("channels") or image["channels"]
+    image["size"] = requested_settings.get("size") or image["size"]
+    image["channels"] = requested_settings.get("channels") or image["channels"]
     return ImageFormatAndNormalisation(
         image, None if weights is None else get_normalisation_of_weights(weights)
     )

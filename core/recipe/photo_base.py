@@ -16,26 +16,26 @@ HEAD_ALONE = 1
 """The depth at which nothing but the head is trained."""
 
 
-def is_base_choice_left_open(given: NewModel) -> bool:
+def is_base_choice_left_open(request: NewModel) -> bool:
     """Return True if a request names no architecture, base or image size, and no grey images."""
-    image: RequestedImageSettings = given.get("image") or {}
-    named = given.get("architecture") or given.get("base") or image.get("size")
+    image: RequestedImageSettings = request.get("image") or {}
+    named = request.get("architecture") or request.get("base") or image.get("size")
     # The base for photos reads three channels.
     return not named and image.get("channels") != 1
 
 
 def find_default_recipe_on_imagenet_base(
-    catalogue: RecipeCatalogue, given: NewModel
+    catalogue: RecipeCatalogue, request: NewModel
 ) -> RecipeOut | None:
     """Find the complete default recipe of a model on this base; None if its method does not accept
     it.
     """
     patch = model_defaults.build_recipe_of_new_model(
-        catalogue, build_stored_recipe_patch(given.get("recipe") or {}), imagenet_base.NAME
+        catalogue, build_stored_recipe_patch(request.get("recipe") or {}), imagenet_base.NAME
     )
     try:
         return resolve_recipe(
-            catalogue, given["scenario"], patch, architecture=imagenet_base.ARCHITECTURE
+            catalogue, request["scenario"], patch, architecture=imagenet_base.ARCHITECTURE
         ).recipe
     except InvalidRecipe:
         return None

@@ -172,39 +172,39 @@ def _filter_audit_by_action(
     if session.get_bind().dialect.name != "postgresql":
         return query.where(AuditEntry.action == action)
     after = None if cursor is None else int(decode_page_cursor(cursor, int))
-    place = tuple_(AuditEntry.action, AuditEntry.id)
+    action_and_id = tuple_(AuditEntry.action, AuditEntry.id)
     if newest_first:
         last = _BEHIND_ALL if after is None else after - 1
-        return query.where(place <= tuple_(action, last), AuditEntry.action >= action).order_by(
-            AuditEntry.action.desc()
-        )
+        return query.where(
+            action_and_id <= tuple_(action, last), AuditEntry.action >= action
+        ).order_by(AuditEntry.action.desc())
     first = 0 if after is None else after + 1
-    return query.where(place >= tuple_(action, first), AuditEntry.action <= action).order_by(
-        AuditEntry.action
-    )
+    return query.where(
+        action_and_id >= tuple_(action, first), AuditEntry.action <= action
+    ).order_by(AuditEntry.action)
 
 
 def _build_audit_conditions(
-    session: Session, actor: Actor, wanted: AuditQuery
+    session: Session, actor: Actor, audit_query: AuditQuery
 ) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
-    if wanted.model is not None:
+    if audit_query.model is not None:
         # An id is not looked up, so that the trail of a deleted model can still be read.
-        by_id = is_id(wanted.model, "mdl")
+        by_id = is_id(audit_query.model, "mdl")
         conditions.append(
             AuditEntry.model_id
-            == (wanted.model if by_id else find_model(session, actor, wanted.model).id)
+            == (audit_query.model if by_id else find_model(session, actor, audit_query.model).id)
         )
-    if wanted.since is not None:
+    if audit_query.since is not None:
         # Pages are ordered by id. Without a lower bound for the id, rows older than `since` would
         # be scanned one by one.
         early = (
             select(AuditEntry.id)
-            .where(AuditEntry.at >= wanted.since)
+            .where(AuditEntry.at >= audit_query.since)
             .order_by(AuditEntry.at, AuditEntry.id)
         )
         first = session.scalar(select(func.min(early.limit(_AT_ONCE).subquery().c.id)))
-        conditions += [AuditEntry.at >= wanted.since, AuditEntry.id >= (first or _BEHIND_ALL)]
+        conditions += [AuditEntry.at >= audit_query.since, AuditEntry.id >= (first or _BEHIND_ALL)]
     return conditions
 
 

@@ -73,9 +73,9 @@ def find_deletable_task_files(
     # A job that its recipe held back is treated like a failed one: a person may retry it.
     held_back = any(map(is_job_rejected_for_findings, jobs))
     if held_back or states & {JobState.FAILED, JobState.CANCELLED}:
-        gone = old and not model.keep_training_data
+        is_deletable = old and not model.keep_training_data
         return DeletableTaskFiles(
-            archive=old or task.train_sha256 is not None, train=gone, held_out=gone
+            archive=old or task.train_sha256 is not None, train=is_deletable, held_out=is_deletable
         )
     # A rejected batch cannot be retried, so nothing waits for its files.
     rejected = not model.keep_training_data

@@ -24,9 +24,9 @@ def delete_unreferenced_blobs(db: Database, blobs: Blobs, digests: Sequence[str]
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
             references.lock_blob_references_exclusively(session)
-            used = references.find_digests_still_in_use(session, batch)
+            used_digests = references.find_digests_still_in_use(session, batch)
             for digest in batch:
-                if digest not in used:
+                if digest not in used_digests:
                     blobs.delete(digest)
 
 
@@ -38,8 +38,8 @@ def delete_unreferenced_cached_blobs(db: Database, blobs: Blobs) -> None:
     for start in range(0, len(copies), _BATCH):
         batch = copies[start : start + _BATCH]
         with db.read() as session:
-            used = references.find_digests_still_in_use(session, batch)
-        for digest in set(batch) - used:
+            used_digests = references.find_digests_still_in_use(session, batch)
+        for digest in set(batch) - used_digests:
             blobs.remove_cached_file(digest)
 
 

@@ -66,19 +66,21 @@ def count_prediction_flips(old: Mask, new: Mask) -> PredictionFlipCounts:
     )
 
 
-def count_prediction_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
+def count_prediction_flips_by_group(
+    groups: Groups, group_count: int, old: Mask, new: Mask
+) -> Groups:
     """Count prediction flips between two versions in each group of images.
 
     Args:
         groups: int64 [N], the group of each image.
-        most: number of groups; they are numbered from 0 to `most` - 1.
+        group_count: number of groups; they are numbered from 0 to `group_count` - 1.
         old, new: bool [N], as in `count_prediction_flips`.
 
     Returns:
         int64 [most, 4], in the order of the fields of `PredictionFlipCounts`.
     """
     cells = (old & new, old & ~new, new & ~old, ~old & ~new)
-    return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(
+    return np.stack([np.bincount(groups[cell], minlength=group_count) for cell in cells], 1).astype(
         np.int64
     )
 

@@ -104,7 +104,7 @@ def find_near_duplicates_against_each_group(
     Returns:
         For each group its rows: the first with an equal hash, or else the first of all.
     """
-    distinct, of = np.unique(new_hashes, axis=0, return_inverse=True)
+    distinct, inverse = np.unique(new_hashes, axis=0, return_inverse=True)
     sizes = [len(group) for group in groups]
     begins = np.cumsum([0, *sizes])[:-1]
     group_of = np.repeat(np.arange(len(groups)), sizes)
@@ -129,7 +129,7 @@ def find_near_duplicates_against_each_group(
         record_nearest_pairs(np.where(swap, second, first), np.where(swap, first, second))
 
     complete = _call_with_near_duplicate_pairs(hashes, is_new, ~is_new, record_pairs_by_new_and_old)
-    near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
+    near = np.where(best < none, best % _UNEQUAL, -1)[:, inverse.reshape(-1)]
     return [NearDuplicateMatches(rows, complete) for rows in near]
 
 
@@ -139,7 +139,7 @@ def group_near_duplicate_hashes(hashes: Hashes) -> Rows:
     Frames of one burst are one group although the first and the last may differ by more than
     `MOST_BITS`.
     """
-    distinct, of = np.unique(hashes, axis=0, return_inverse=True)
+    distinct, inverse = np.unique(hashes, axis=0, return_inverse=True)
     left, right, _ = _find_near_pairs(distinct)
     number = np.arange(len(distinct))
     while not np.array_equal(number[left], number[right]):
@@ -151,7 +151,7 @@ def group_near_duplicate_hashes(hashes: Hashes) -> Rows:
         number = number[number]
     while not np.array_equal(number, number[number]):
         number = number[number]
-    return number[of.reshape(-1)]
+    return number[inverse.reshape(-1)]
 
 
 def find_near_duplicates_with_other_label(
@@ -202,15 +202,15 @@ def find_near_duplicates_with_other_label(
     return list(zip(partners.tolist(), (rows - len(old)).tolist(), strict=True))
 
 
-def find_rows_with_common_hash_band(hashes: Hashes, others: Hashes) -> Rows:
-    """Find the rows of `hashes` that share a band of bits with any of `others`, which may be near
+def find_rows_with_common_hash_band(hashes: Hashes, other_hashes: Hashes) -> Rows:
+    """Find the rows of `hashes` that share a band of bits with any of `other_hashes`, which may be near
     duplicates.
 
     All others are no near duplicates of these.
     """
     shares = np.zeros(len(hashes), np.bool_)
     for key, other_key in zip(
-        _iterate_hash_band_values(hashes), _iterate_hash_band_values(others), strict=True
+        _iterate_hash_band_values(hashes), _iterate_hash_band_values(other_hashes), strict=True
     ):
         is_present = np.zeros(1 << BAND_BITS, np.bool_)
         is_present[other_key] = True

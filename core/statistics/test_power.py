@@ -137,12 +137,14 @@ def _find_image_count_to_detect_loss(loss: float, limit: float, above: int) -> i
     return above + math.ceil((high - above) / _ROUND) * _ROUND
 
 
-def _find_most_gains_of_detected_loss(flips: int, least: float) -> int:
+def _find_most_gains_of_detected_loss(flips: int, net_loss_limit: float) -> int:
     """Find the most gains among `flips` with which a loss is still detected, or -1.
 
-    The loss is detected if it is significant and its net number exceeds `least`.
+    The loss is detected if it is significant and its net number exceeds `net_loss_limit`.
     """
-    return min(_find_most_gains_of_significant_loss(flips), math.ceil((flips - least) / 2) - 1)
+    return min(
+        _find_most_gains_of_significant_loss(flips), math.ceil((flips - net_loss_limit) / 2) - 1
+    )
 
 
 # Each step of a bisection asks for nearly the same numbers of flips.

@@ -363,9 +363,9 @@ class Blobs:
                 path.unlink(missing_ok=True)  # left by a process that crashed while it downloaded
         excess = sum(size for _, size, _ in entries) - self._cache_bytes
         newest = time.time() - KEEP_USED_S - SAME_USE_S
-        for used, size, path in sorted(entries, key=lambda entry: entry[0]):
+        for used_at, size, path in sorted(entries, key=lambda entry: entry[0]):
             # In the order of last use, so all that follow were used even later.
-            if excess <= 0 or used > newest:
+            if excess <= 0 or used_at > newest:
                 break
             path.unlink(missing_ok=True)
             excess -= size

@@ -367,8 +367,8 @@ class S3Store:
                 bucket, delimiter="|", prefix=self.address.prefix
             )
             for upload in listing.uploads:
-                begun, upload_id = upload.initiated_time, upload.upload_id
-                if begun is None or upload_id is None or begun > oldest:
+                initiated_at, upload_id = upload.initiated_time, upload.upload_id
+                if initiated_at is None or upload_id is None or initiated_at > oldest:
                     continue
                 try:
                     self._client._abort_multipart_upload(bucket, upload.object_name, upload_id)

@@ -89,7 +89,7 @@ class ModelHistoryForBatch:
 
 
 def read_model_history_for_batch(
-    session: Session, actor: Actor, model: str, sent: repeated_batches.BatchIdentity
+    session: Session, actor: Actor, model: str, batch_identity: repeated_batches.BatchIdentity
 ) -> ModelHistoryForBatch:
     """Read a model with its latest version, last open job, and the tasks that matter for a new
     batch.
@@ -110,7 +110,7 @@ def read_model_history_for_batch(
     before = HeadVersionAndLastOpenJob(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
-    is_same = repeated_batches.build_same_content_task_condition(row, sent)
+    is_same = repeated_batches.build_same_content_task_condition(row, batch_identity)
     # An outer join, since the sums are needed even if no task matters.
     matters = and_(mine, or_(is_same, build_passed_over_or_blocking_task_condition()))
     rows = session.execute(
@@ -118,7 +118,7 @@ def read_model_history_for_batch(
     ).all()
     tasks = [task for *_, task, _ in rows if task is not None]
     candidates = [task for *_, task, matches in rows if task is not None and matches]
-    same = repeated_batches.filter_and_rank_equal_tasks(session, row, sent, candidates)
+    same = repeated_batches.filter_and_rank_equal_tasks(session, row, batch_identity, candidates)
     # PostgreSQL returns a sum as a Decimal.
     return ModelHistoryForBatch(
         row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks

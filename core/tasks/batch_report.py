@@ -53,8 +53,10 @@ def require_batch_classes_known_to_model(model: Model, directory: ArchiveSummary
     unknown = sorted(set(directory.classes) - set(model.classes))
     if not unknown:
         return
-    like = dict(compare_class_names(unknown, model.classes).look_alike)
-    listed = [_append_similar_name(name, like, model.classes) for name in unknown[:_MOST_LISTED]]
+    similar_names = dict(compare_class_names(unknown, model.classes).look_alike)
+    listed = [
+        _append_similar_name(name, similar_names, model.classes) for name in unknown[:_MOST_LISTED]
+    ]
     more = f" and {len(unknown) - _MOST_LISTED} more" if len(unknown) > _MOST_LISTED else ""
     raise LabelsInvalid(
         f"This model knows a fixed list of classes; the batch also has {', '.join(listed)}{more}.",
@@ -97,10 +99,14 @@ def build_task_report_before_decoding(
 
     `classes` and both policies remain in the report for good.
     """
-    like: list[LookAlike] = [
+    look_alikes: list[LookAlike] = [
         {"label": label, "like": similar} for label, similar in compared.look_alike
     ]
-    classes: ClassNames = {"new": compared.new, "known": compared.existing, "look_alike": like}
+    classes: ClassNames = {
+        "new": compared.new,
+        "known": compared.existing,
+        "look_alike": look_alikes,
+    }
     sizes: dict[str, ClassCount] = {
         label: {"images": count, "held_out": None} for label, count in directory.classes.items()
     }
@@ -216,6 +222,10 @@ def describe_unmade_batch_checks(directory: ArchiveSummary) -> list[str]:
     ]
 
 
-def _append_similar_name(name: str, like: dict[str, str], known: list[str]) -> str:
+def _append_similar_name(name: str, similar_names: dict[str, str], known_names: list[str]) -> str:
     """Return a class name, with the similar known name as a suggestion if there is one."""
-    return f"{name} (did you mean {like[name]}?)" if like.get(name) in known else name
+    return (
+        f"{name} (did you mean {similar_names[name]}?)"
+        if similar_names.get(name) in known_names
+        else name
+    )

@@ -51,14 +51,16 @@ class ComparedClassNames:
     look_alike: list[tuple[str, str]]
 
 
-def compare_class_names(batch: Collection[str], known: Collection[str]) -> ComparedClassNames:
+def compare_class_names(
+    batch: Collection[str], model_classes: Collection[str]
+) -> ComparedClassNames:
     """Compare the class names of a batch with those that a model knows.
 
     Args:
         batch: class names of the batch.
-        known: class names of the model's tasks so far.
+        model_classes: class names of the model's tasks so far.
     """
-    known_names = set(known)
+    known_names = set(model_classes)
     new = sorted(set(batch) - known_names)
     index = _SimilarNameIndex()
     if new:

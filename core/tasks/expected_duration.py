@@ -109,7 +109,9 @@ def _read_past_jobs(session: Session, model: Model) -> Sequence[PastJob]:
         .limit(MEASURED_JOBS)
     )
     return [
-        PastJob(seconds, recipe, learned, int(answered or 0))  # PostgreSQL gives a sum as a Decimal
-        for seconds, recipe, learned, answered in session.execute(query)
+        PastJob(
+            seconds, recipe, learned, int(held_out_count or 0)
+        )  # PostgreSQL gives a sum as a Decimal
+        for seconds, recipe, learned, held_out_count in session.execute(query)
         if seconds is not None
     ]

@@ -60,7 +60,7 @@ class TaskWithEqualContent:
 
 
 def find_tasks_with_same_content(
-    session: Session, model: Model, sent: BatchIdentity
+    session: Session, model: Model, batch: BatchIdentity
 ) -> list[TaskWithEqualContent]:
     """Return a model's tasks with the content of a batch, ranked; the caller holds the lock on the
     model's row.
@@ -68,28 +68,28 @@ def find_tasks_with_same_content(
     # Read again: rows from before the lock may have changed while this request waited for it.
     query = (
         select(Task)
-        .where(build_same_content_task_condition(model, sent))
+        .where(build_same_content_task_condition(model, batch))
         .execution_options(populate_existing=True)
     )
-    return filter_and_rank_equal_tasks(session, model, sent, session.scalars(query).all())
+    return filter_and_rank_equal_tasks(session, model, batch, session.scalars(query).all())
 
 
-def build_same_content_task_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
+def build_same_content_task_condition(model: Model, batch: BatchIdentity) -> ColumnElement[bool]:
     """Build the SQL condition on a model's tasks that may have the same content as a batch.
 
     Older tasks have no digest of their content and match by their archive; `filter_and_rank_equal_tasks` then
     removes false matches.
     """
     older = and_(
-        Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None)
+        Task.content_sha256.is_(None), Task.sha256 == batch.sha256, Task.data_deleted_at.is_(None)
     )
-    content = sent.directory.content
+    content = batch.directory.content
     has_content = older if content is None else or_(Task.content_sha256 == content, older)
     return and_(Task.model_id == model.id, has_content)
 
 
 def filter_and_rank_equal_tasks(
-    session: Session, model: Model, sent: BatchIdentity, candidates: Sequence[Task]
+    session: Session, model: Model, batch: BatchIdentity, candidates: Sequence[Task]
 ) -> list[TaskWithEqualContent]:
     """Drop false matches, and sort the tasks left: first the one to return, then the others from
     the newest.
@@ -99,7 +99,7 @@ def filter_and_rank_equal_tasks(
     tasks = [
         one
         for one in candidates
-        if one.content_sha256 is not None or _is_archive_read_by_same_options(one.report, sent)
+        if one.content_sha256 is not None or _is_archive_read_by_same_options(one.report, batch)
     ]
     where = read_task_standings(session, model.id, tasks)
     held_numbers = {number for number, standing in where.items() if standing is TaskStanding.HELD}
@@ -134,13 +134,13 @@ def _find_tasks_with_held_version(
     return {number for number, status in newest.items() if status == "held"}
 
 
-def _is_archive_read_by_same_options(report: BatchReport, sent: BatchIdentity) -> bool:
+def _is_archive_read_by_same_options(report: BatchReport, batch: BatchIdentity) -> bool:
     """Return True if a task's archive was read by the same options as the batch; others may give
     other labels.
     """
     options = report.get("reading", {}).get("options", {})
     was = options, report.get("duplicates_policy", "keep")
-    return was == (sent.directory.reading.get("options", {}), sent.duplicates)
+    return was == (batch.directory.reading.get("options", {}), batch.duplicates)
 
 
 def choose_task_returned_for_repeat(
@@ -165,8 +165,8 @@ def find_open_or_version_making_job(session: Session, same: TaskWithEqualContent
         query = select(Job).where(*measures, ran).order_by(Job.place.desc()).limit(1)
         return session.scalars(query).one()
     query = select(Job).where(Job.task_id == same.task.id, Job.version.is_not(None))
-    made = session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
-    return made or retries.find_newest_job_of_task(
+    version_job = session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
+    return version_job or retries.find_newest_job_of_task(
         session, same.task
     )  # a twin in a rebased model may have none of its own
 

@@ -119,10 +119,10 @@ def retry_job(
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _find_open_job(session, task)
         if open_one is None:
-            again = TaskRelearnContext(
+            relearning = TaskRelearnContext(
                 session, actor, catalogue, model, task, job, override, now, limits.admission
             )
-            fresh = _retry_or_relearn_task(again)
+            fresh = _retry_or_relearn_task(relearning)
             session.flush()
             # After the flush, since it counts the owner's jobs in the database.
             quota.require_added_job_within_limit(session, model.owner_id, limits.max_open_jobs)
@@ -165,24 +165,24 @@ def _retry_job_without_task(
     )
 
 
-def _retry_or_relearn_task(again: TaskRelearnContext) -> Job:
-    task, job = again.task, again.job
+def _retry_or_relearn_task(relearning: TaskRelearnContext) -> Job:
+    task, job = relearning.task, relearning.job
     if task.standing == TaskStanding.LEARNED:
         raise WrongState(
-            f"Task {task.number} is learned: version {again.model.head}, from which the line goes "
+            f"Task {task.number} is learned: version {relearning.model.head}, from which the line goes "
             f"on, was taught it.",
             extra={"state": str(job.state)},
         )
     if job.state == JobState.SUCCEEDED:
-        status = again.session.scalar(select(Version.status).where(Version.job_id == job.id))
+        status = relearning.session.scalar(select(Version.status).where(Version.job_id == job.id))
         if status != "held":
             raise WrongState(
                 f"The job has succeeded and its version is published. Task {task.number} is "
                 f"{task.standing}: learn it again with POST "
-                f"/v1/models/{again.model.name}/tasks/{task.number}/relearn.",
+                f"/v1/models/{relearning.model.name}/tasks/{task.number}/relearn.",
                 extra={"state": str(job.state)},
             )
-        return create_relearning_job(again)
+        return create_relearning_job(relearning)
     if job.state == JobState.REJECTED and not is_job_rejected_for_findings(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
@@ -190,31 +190,33 @@ def _retry_or_relearn_task(again: TaskRelearnContext) -> Job:
         )
     # Called only for its error, if a job in this state cannot be retried.
     find_next_job_state(job.state, JobAction.RETRY)
-    _requeue_job_with_present_recipe(again)
+    _requeue_job_with_present_recipe(relearning)
     return job
 
 
-def _requeue_job_with_present_recipe(again: TaskRelearnContext) -> None:
+def _requeue_job_with_present_recipe(relearning: TaskRelearnContext) -> None:
     """Queue a finished job itself again, with the present recipe and gate of its model."""
-    session, model, job = again.session, again.model, again.job
+    session, model, job = relearning.session, relearning.model, relearning.job
     before = job.state
-    patch = _choose_recipe_override(again)
+    patch = _choose_recipe_override(relearning)
     # Now, since it depends on the state and the error, which are replaced below.
     was_held = is_job_rejected_for_findings(job)
-    if again.override is None and was_held:  # a retry means that the person has seen the findings
+    if (
+        relearning.override is None and was_held
+    ):  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
     former, parent = _copy_recipe_without_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = (
         patch,
-        _check_and_resolve_relearn_recipe(again, patch),
+        _check_and_resolve_relearn_recipe(relearning, patch),
         model.gate,
     )
-    if again.override is not None:
+    if relearning.override is not None:
         remove_trials_from_job(session, job)
     elif job.choose is not None:
-        _start_trials_again(again, was_held)
+        _start_trials_again(relearning, was_held)
     if was_held and job.recipe.get("data_report") != "hold":
-        _mark_task_findings_as_settled(again.task)
+        _mark_task_findings_as_settled(relearning.task)
     # A new place makes this the newest job of its task again.
     job.place, job.again = model.next_place, True
     model.next_place += 1
@@ -226,24 +228,24 @@ def _requeue_job_with_present_recipe(again: TaskRelearnContext) -> None:
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
     # then.
     job.not_before = job.parent_version = job.anytime = None
-    change_job_state(session, job, JobAction.RETRY, again.now)
+    change_job_state(session, job, JobAction.RETRY, relearning.now)
     audit_data: AuditData = {"from": before, "to": job.state}
     record_audit_entry(
         session,
-        again.actor,
+        relearning.actor,
         AuditedChange("job.retry", job.id, audit_data, model=model.id),
-        again.now,
+        relearning.now,
     )
 
 
-def _start_trials_again(again: TaskRelearnContext, was_held: bool) -> None:
+def _start_trials_again(relearning: TaskRelearnContext, was_held: bool) -> None:
     """Queue the trials of a job again, with the present recipe of its model."""
 
     def resolve_changed_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
         patch = {**override, "data_report": "warn"} if was_held else override
-        return patch, _check_and_resolve_relearn_recipe(again, patch)
+        return patch, _check_and_resolve_relearn_recipe(relearning, patch)
 
-    reset_all_trials(again.session, again.job, resolve_changed_recipe)
+    reset_all_trials(relearning.session, relearning.job, resolve_changed_recipe)
 
 
 def _mark_task_findings_as_settled(task: Task) -> None:
@@ -259,17 +261,28 @@ def _copy_recipe_without_resources(recipe: RecipeOut) -> dict[str, object]:
     return {name: value for name, value in recipe.items() if name != "resources"}
 
 
-def create_relearning_job(again: TaskRelearnContext, action: str = "job.retry") -> Job:
+def create_relearning_job(relearning: TaskRelearnContext, action: str = "job.retry") -> Job:
     """Create a new job that learns again a task which already made a version.
 
     Raises:
         WrongState: its training data is gone.
         InvalidRecipe: the recipe cannot be used.
     """
-    session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
-    patch = _choose_recipe_override(again)
+    session, model, task, last, now = (
+        relearning.session,
+        relearning.model,
+        relearning.task,
+        relearning.job,
+        relearning.now,
+    )
+    patch = _choose_recipe_override(relearning)
     fresh = build_queued_task_job(
-        model, task, patch, _check_and_resolve_relearn_recipe(again, patch), now, retry_of=last.id
+        model,
+        task,
+        patch,
+        _check_and_resolve_relearn_recipe(relearning, patch),
+        now,
+        retry_of=last.id,
     )
     session.add(fresh)
     # The log line below refers to the new row by its id.
@@ -285,23 +298,25 @@ def create_relearning_job(again: TaskRelearnContext, action: str = "job.retry") 
     record_job_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
     record_audit_entry(
-        session, again.actor, AuditedChange(action, fresh.id, data, model=model.id), now
+        session, relearning.actor, AuditedChange(action, fresh.id, data, model=model.id), now
     )
     return fresh
 
 
-def _choose_recipe_override(again: TaskRelearnContext) -> RecipePatch:
-    return again.job.recipe_override if again.override is None else again.override
+def _choose_recipe_override(relearning: TaskRelearnContext) -> RecipePatch:
+    return relearning.job.recipe_override if relearning.override is None else relearning.override
 
 
-def _check_and_resolve_relearn_recipe(again: TaskRelearnContext, patch: RecipePatch) -> RecipeOut:
+def _check_and_resolve_relearn_recipe(
+    relearning: TaskRelearnContext, patch: RecipePatch
+) -> RecipeOut:
     """Return the complete recipe for learning a task again, after checking that its images exist
     and the job may run.
     """
-    session, model, task = again.session, again.model, again.task
-    _require_stored_training_images(task, again.job)
+    session, model, task = relearning.session, relearning.model, relearning.task
+    _require_stored_training_images(task, relearning.job)
     recipe = resolve_recipe(
-        again.catalogue,
+        relearning.catalogue,
         model.scenario,
         model.recipe,
         patch,
@@ -311,13 +326,15 @@ def _check_and_resolve_relearn_recipe(again: TaskRelearnContext, patch: RecipePa
     # Called only for its errors: the task's sender has seen the warnings.
     check_next_task_recipe_and_list_warnings(
         session,
-        again.catalogue,
+        relearning.catalogue,
         model,
         lineage.find_version_next_task_starts_from(session, model),
         recipe,
     )
     work = count_tasks_and_images_of_job(session, model, task.number)
-    again.admission.check_job_memory(again.catalogue, model.architecture, model.image, recipe, work)
+    relearning.admission.check_job_memory(
+        relearning.catalogue, model.architecture, model.image, recipe, work
+    )
     return recipe
 
 
@@ -340,9 +357,9 @@ def find_newest_job_of_task(session: Session, task: Task) -> Job:
 def _require_stored_training_images(task: Task, job: Job) -> None:
     if wording.can_relearn_task(task):
         return
-    gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at
-    when = "" if gone is None else f" on {wording.format_date(gone)}"
+    deleted_at = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at
+    when = "" if deleted_at is None else f" on {wording.format_date(deleted_at)}"
     raise WrongState(
         f"The training data of task {task.number} went{when}: send the batch again.",
-        extra={"state": str(job.state), "training_data_deleted_at": format_rfc3339(gone)},
+        extra={"state": str(job.state), "training_data_deleted_at": format_rfc3339(deleted_at)},
     )

@@ -147,7 +147,7 @@ class BatchSubmission:
         """
         return self.build_batch_report(self.plan_batch_in_current_model())
 
-    def build_batch_report(self, there: BatchPlanForModel) -> Report:
+    def build_batch_report(self, batch_in_model: BatchPlanForModel) -> Report:
         """Return the facts about the batch that its file names and sizes show."""
         batch, directory = self.batch, self.batch.directory
         report: Report = {
@@ -162,25 +162,30 @@ class BatchSubmission:
             "ignored": directory.ignored,
             "notes": list(directory.notes),
             "report": batch_report.build_task_report_before_decoding(
-                directory, there.names, batch.duplicates_policy, batch.conflicts_policy
+                directory, batch_in_model.names, batch.duplicates_policy, batch.conflicts_policy
             ),
             "checked": batch_report.CHECKED,
             "not_checked": batch_report.describe_unmade_batch_checks(directory),
-            "recipe": there.resolved_recipe.recipe,
+            "recipe": batch_in_model.resolved_recipe.recipe,
             "warnings": [
-                *there.resolved_recipe.warnings,
+                *batch_in_model.resolved_recipe.warnings,
                 *batch_report.list_layout_and_class_name_warnings(
-                    directory, there.names, there.row["name"], there.row["scenario"]
+                    directory,
+                    batch_in_model.names,
+                    batch_in_model.row["name"],
+                    batch_in_model.row["scenario"],
                 ),
-                *batch_report.list_few_images_of_new_class_warnings(directory, there.names),
-                *self._list_repeated_batch_warnings(there.same, there.expected_s),
+                *batch_report.list_few_images_of_new_class_warnings(
+                    directory, batch_in_model.names
+                ),
+                *self._list_repeated_batch_warnings(batch_in_model.same, batch_in_model.expected_s),
             ],
-            "expected_s": there.expected_s,
+            "expected_s": batch_in_model.expected_s,
         }
-        if there.repeats is not None:
-            report["repeats"] = there.repeats
-        if there.plan.trials:
-            report["trials"] = planned_trials_to_json(there.plan.trials)
+        if batch_in_model.repeats is not None:
+            report["repeats"] = batch_in_model.repeats
+        if batch_in_model.plan.trials:
+            report["trials"] = planned_trials_to_json(batch_in_model.plan.trials)
         return report
 
     def submit_as_next_task(self) -> BatchSubmissionResponse[Accepted]:
@@ -210,7 +215,7 @@ class BatchSubmission:
 
     def _add_task_and_job(
         self,
-        there: BatchPlanForModel,
+        batch_in_model: BatchPlanForModel,
         override: RecipePatch,
         task_id: str,
         session: Session,
@@ -218,10 +223,10 @@ class BatchSubmission:
     ) -> BatchSubmissionResponse[Accepted]:
         """Add the batch's task and its job; if an equal batch came meanwhile, respond with that."""
         model, now = locked.model, locked.now
-        is_same = batch_plan.get_model_column_values(model) == there.row
+        is_same = batch_plan.get_model_column_values(model) == batch_in_model.row
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
         # not changed, there is still none with the same content where there was none.
-        is_first = is_same and not there.same
+        is_first = is_same and not batch_in_model.same
         same = (
             []
             if is_first
@@ -232,11 +237,11 @@ class BatchSubmission:
             return repeated
         # Planned again only if the model has changed meanwhile, as by another batch.
         plan = (
-            there.plan
+            batch_in_model.plan
             if is_same
             else self.make_recipe_plan(session, self._read_model_history(session, model.id))
         )
-        task = self._make_task_row(there, plan, same, task_id, locked)
+        task = self._make_task_row(batch_in_model, plan, same, task_id, locked)
         # Trials begin with the first of them.
         override = plan.trials[0].override if plan.trials else override
         job = jobs.build_queued_task_job(model, task, override, plan.resolved_recipe.recipe, now)
@@ -260,13 +265,13 @@ class BatchSubmission:
         response: Accepted = {
             "task": task_to_json(model, task, job, TaskStanding.QUEUED),
             "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
-            "expected_s": there.expected_s,
+            "expected_s": batch_in_model.expected_s,
         }
         return BatchSubmissionResponse(response, job.id)
 
     def _make_task_row(
         self,
-        there: BatchPlanForModel,
+        batch_in_model: BatchPlanForModel,
         plan: BatchRecipePlan,
         same: Sequence[TaskWithEqualContent],
         task_id: str,
@@ -275,13 +280,15 @@ class BatchSubmission:
         """Create the database row of the batch's task, with its report and warnings."""
         batch, directory = self.batch, self.batch.directory
         policies = batch.duplicates_policy, batch.conflicts_policy
-        report = batch_report.build_task_report_before_decoding(directory, there.names, *policies)
+        report = batch_report.build_task_report_before_decoding(
+            directory, batch_in_model.names, *policies
+        )
         warnings = [
             *plan.resolved_recipe.warnings,
             *batch_report.list_layout_and_class_name_warnings(
-                directory, there.names, locked.model.name, locked.model.scenario
+                directory, batch_in_model.names, locked.model.name, locked.model.scenario
             ),
-            *self._list_repeated_batch_warnings(same, there.expected_s),
+            *self._list_repeated_batch_warnings(same, batch_in_model.expected_s),
         ]
         task = create_task_row_with_next_number(
             locked.model, batch, task_id, report, warnings, locked.now
@@ -383,7 +390,7 @@ class BatchSubmission:
 
     def store_and_accept_batch(
         self,
-        there: BatchPlanForModel,
+        batch_in_model: BatchPlanForModel,
         key: str,
         add: Add[Answer],
         spent: CompleteUpload | None = None,
@@ -391,7 +398,7 @@ class BatchSubmission:
         """Move the batch's archive into the store, and accept the batch in one transaction.
 
         Args:
-            there: the batch in its model.
+            batch_in_model: the batch in its model.
             key: key of the archive in the store.
             add: function that adds the rows.
             spent: upload whose bytes the archive has; it is removed.
@@ -400,7 +407,7 @@ class BatchSubmission:
             NotFound, StorageQuotaReached, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
             `submit_as_next_task`. Errors of `add` pass through.
         """
-        db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
+        db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, batch_in_model.owner_id
         # its pieces were counted when they came
         is_counted = spent is not None and spent.owner_id == owner_id
         if not is_counted:
@@ -419,7 +426,7 @@ class BatchSubmission:
                 self.store.delete(key)
                 return build_response_to_repeated_request(replay)
             # By id, since the name may belong to another model by now.
-            locked = _lock_model(session, actor, there.model_id)
+            locked = _lock_model(session, actor, batch_in_model.model_id)
             model, now = locked.model, locked.now
             done = add(session, locked)
             if spent is not None:
@@ -464,12 +471,12 @@ class BatchSubmission:
         with self.db.read() as session:
             past = self._read_model_history(session, self.model)
             model = past.model
-            answered = (
+            repeated_task = (
                 None
                 if self.batch.again
                 else repeated_batches.choose_task_returned_for_repeat(past.same)
             )
-            if answered is not None and not plans_known:
+            if repeated_task is not None and not plans_known:
                 return None
             plan = self.make_recipe_plan(session, past)
             known_names = batch_report.list_known_classes(session, model)
@@ -477,9 +484,9 @@ class BatchSubmission:
             images = (directory.n_train, past.held_out + directory.n_test)
             expected_s = estimate_batch_job_seconds(session, self.catalogue, model, plan, images)
             row, repeated_json = batch_plan.get_model_column_values(model), None
-            if answered is not None:
-                job = repeated_batches.find_open_or_version_making_job(session, answered)
-                repeated_json = repeated_batches.repeated_task_to_json(answered, job)
+            if repeated_task is not None:
+                job = repeated_batches.find_open_or_version_making_job(session, repeated_task)
+                repeated_json = repeated_batches.repeated_task_to_json(repeated_task, job)
         # Outside of a transaction that locks the model, since this may take a second.
         names = compare_class_names(self.batch.directory.classes, known_names)
         return BatchPlanForModel(row, plan, names, expected_s, past.same, repeated_json)
@@ -525,11 +532,14 @@ class BatchSubmission:
         self, same: Sequence[TaskWithEqualContent], expected_s: float | None
     ) -> list[str]:
         """Return warnings about a batch that repeats a task and is learned all the same."""
-        again, size = self.batch.again, self.batch.bytes
-        if not again and repeated_batches.choose_task_returned_for_repeat(same) is not None:
+        is_relearning_requested, size = self.batch.again, self.batch.bytes
+        if (
+            not is_relearning_requested
+            and repeated_batches.choose_task_returned_for_repeat(same) is not None
+        ):
             return []
         return repeated_batches.list_repeated_batch_warnings(
-            same, again=again, size=size, expected_s=expected_s
+            same, again=is_relearning_requested, size=size, expected_s=expected_s
         )
 
 

@@ -266,10 +266,10 @@ def encode_image_sheet_as_png(images: Images) -> bytes:
     tiles = [_make_sheet_tile(image) for image in images]
     # All images of a dataset have one size.
     side, columns = tiles[0].width, min(len(tiles), COLUMNS)
-    whole = Image.new(tiles[0].mode, (columns * side, -(-len(tiles) // columns) * side))
-    for place, tile in enumerate(tiles):
-        whole.paste(tile, (place % columns * side, place // columns * side))
-    return _encode_png(whole)
+    sheet = Image.new(tiles[0].mode, (columns * side, -(-len(tiles) // columns) * side))
+    for position, tile in enumerate(tiles):
+        sheet.paste(tile, (position % columns * side, position // columns * side))
+    return _encode_png(sheet)
 
 
 def _make_sheet_tile(image: Images) -> Image.Image:

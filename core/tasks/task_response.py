@@ -75,7 +75,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
     items = []
     for task in tasks:
         version = published.get(task.number)
-        then = cells.get((version, task.number)) if version is not None else None
+        accuracy_then = cells.get((version, task.number)) if version is not None else None
         now = None
         if version is not None and latest is not None:
             # This holds after a deletion too: earlier cells remain, and later versions have none.
@@ -86,7 +86,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
                 task,
                 newest.get(task.id),
                 where[task.number],
-                TaskAccuracyThenAndNow(version, then, now),
+                TaskAccuracyThenAndNow(version, accuracy_then, now),
             )
         )
     return items

@@ -21,7 +21,7 @@ _INITIALS = 0.9
 _WORD = re.compile(r"[A-Z]?[a-z0-9+]+|[A-Z]+(?![a-z])")
 
 
-def find_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -> str | None:
+def find_nearest_field_path(name: str, known_paths: Iterable[str], inside: str = "") -> str | None:
     """Return the known field path that a mistyped `name` in the block `inside` probably means, or
     None.
 
@@ -30,7 +30,7 @@ def find_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -
     in the same block wins, then the shallowest.
     """
     best: tuple[float, bool, int, str] | None = None
-    for path in known:
+    for path in known_paths:
         block = path.rpartition(".")[0]
         candidate = (
             _score_similarity_to_dotted_path(name[:LONGEST], path),
@@ -44,35 +44,37 @@ def find_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -
     return None if best is None else best[3]
 
 
-def format_field_path_suggestion(name: str, known: Iterable[str], inside: str = "") -> str:
+def format_field_path_suggestion(name: str, known_paths: Iterable[str], inside: str = "") -> str:
     """Return a suggestion for a mistyped field, such as `did you mean image.size?
 
     ` to precede the list of allowed names, or "".
     """
-    suggestion = find_nearest_field_path(name, known, inside)
+    suggestion = find_nearest_field_path(name, known_paths, inside)
     return "" if suggestion is None else f"did you mean {suggestion}? "
 
 
 def describe_unknown_field(
-    name: str, known: Sequence[str], inside: str = "", allowed: Sequence[str] = ()
+    name: str, known_paths: Sequence[str], inside: str = "", allowed: Sequence[str] = ()
 ) -> str:
     """Return the error message for a field that does not exist.
 
     Args:
         name: the unknown field.
-        known: dotted paths to search for the nearest one, see `list_schema_property_paths`.
+        known_paths: dotted paths to search for the nearest one, see `list_schema_property_paths`.
         inside: dotted path of the block that contains the field; empty means the top level.
-        allowed: the names allowed in this block; if empty, the children of `inside` among `known`.
+        allowed: the names allowed in this block; if empty, the children of `inside` among `known_paths`.
     """
-    names = sorted(allowed or list_child_field_names(known, inside))
+    names = sorted(allowed or list_child_field_names(known_paths, inside))
     listed = f"known here: {', '.join(names)}" if names else "nothing is known here"
-    return f"unknown field; {format_field_path_suggestion(name, known, inside)}{listed}"
+    return f"unknown field; {format_field_path_suggestion(name, known_paths, inside)}{listed}"
 
 
-def list_child_field_names(known: Iterable[str], inside: str) -> list[str]:
+def list_child_field_names(known_paths: Iterable[str], inside: str) -> list[str]:
     """Return the names of the fields directly within a block, without deeper ones."""
     start = f"{inside}." if inside else ""
-    return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]
+    return [
+        p[len(start) :] for p in known_paths if p.startswith(start) and "." not in p[len(start) :]
+    ]
 
 
 def list_schema_property_paths(schema: Mapping[str, Any]) -> list[str]:

@@ -84,9 +84,15 @@ def _trial_to_json(
     winner: MeasuredTrial | None,
     budget_s: float | None,
 ) -> TrialOut:
-    figures, own = trial.figures, candidates.get(trial.number)
-    is_loser = own is not None and winner is not None and own.number != winner.number
-    lost = explain_why_trial_lost(own, winner) if is_loser and own is not None and winner else None
+    figures, measured_trial = trial.figures, candidates.get(trial.number)
+    is_loser = (
+        measured_trial is not None and winner is not None and measured_trial.number != winner.number
+    )
+    lost = (
+        explain_why_trial_lost(measured_trial, winner)
+        if is_loser and measured_trial is not None and winner
+        else None
+    )
     if trial.state == TrialState.SKIPPED:
         lost = _explain_skipped_trial(budget_s)
     return {

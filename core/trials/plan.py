@@ -74,7 +74,7 @@ Check = Callable[[ResolvedRecipe], list[str]]
 def plan_trials(
     catalogue: RecipeCatalogue,
     model: Model,
-    asked: TrialsRequest,
+    trials_request: TrialsRequest,
     batch: TrialBatchProperties,
     check: Check,
 ) -> list[PlannedTrial]:
@@ -95,9 +95,9 @@ def plan_trials(
             "No image can compare recipes: no class of this batch has 8 images or more, and no "
             "earlier batch has selection images. Send a larger batch, or one recipe."
         )
-    if isinstance(asked.recipes, str):
+    if isinstance(trials_request.recipes, str):
         return _plan_suggested_trials(catalogue, model, batch, check)
-    planned = _plan_listed_trials(catalogue, model, asked.recipes, check)
+    planned = _plan_listed_trials(catalogue, model, trials_request.recipes, check)
     for number, trial in enumerate(planned, start=1):
         if source == "left-out" and not computes_left_out_predictions(
             trial.resolved_recipe.recipe["method"], batch.is_first
@@ -147,8 +147,8 @@ def _plan_listed_trials(
             detail = f"Recipe {number} of the list: {error.detail}"
             raise InvalidRecipe(detail, fields=error.fields) from error
         # Complete recipes are compared, since different overrides may give the same one.
-        for other, known in enumerate(planned, start=1):
-            if known.resolved_recipe.recipe == trial.resolved_recipe.recipe:
+        for other, earlier_trial in enumerate(planned, start=1):
+            if earlier_trial.resolved_recipe.recipe == trial.resolved_recipe.recipe:
                 raise _make_trials_error(f"Recipes {other} and {number} of the list are equal.")
         resolved = ResolvedRecipe(
             trial.resolved_recipe.recipe, [*trial.resolved_recipe.warnings, *warnings]
@@ -192,7 +192,8 @@ def _plan_suggested_trials(
         method = trial.resolved_recipe.recipe["method"]
         is_comparable = model.selection or computes_left_out_predictions(method, batch.is_first)
         is_known = any(
-            trial.resolved_recipe.recipe == known.resolved_recipe.recipe for known in planned
+            trial.resolved_recipe.recipe == planned_trial.resolved_recipe.recipe
+            for planned_trial in planned
         )
         if is_comparable and not loses and not is_known:
             planned.append(trial)

@@ -40,11 +40,11 @@ def read_trials(session: Session, job_id: str) -> list[Trial]:
 
 
 def add_planned_trials(
-    session: Session, job: Job, planned: Sequence[PlannedTrial], asked: TrialsRequest | None
+    session: Session, job: Job, planned: Sequence[PlannedTrial], request: TrialsRequest | None
 ) -> None:
     """Add the planned trials of a new job to the database, if it has any."""
-    job.choose = None if asked is None else asked.choose
-    job.trial_budget_s = None if asked is None else asked.max_seconds
+    job.choose = None if request is None else request.choose
+    job.trial_budget_s = None if request is None else request.max_seconds
     session.add_all(
         Trial(
             job_id=job.id,

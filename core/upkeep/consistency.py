@@ -179,9 +179,9 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
         yield_per=_ROWS
     )
     for row in session.execute(stored):
-        by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
+        referrer = f"answers of version {row.version} on task {row.task} of {row.model_id}"
         yield ReferencedObject(
-            Blobs.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by
+            Blobs.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, referrer
         )
     for column, deleted, content in (
         (Task.train_sha256, Task.train_deleted_at, "training part"),

@@ -422,14 +422,14 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
 
 
 def _delete_unreferenced_blobs(
-    db: Database, store: ObjectStorage, blobs: Blobs, grace_days: float, whole: bool
+    db: Database, store: ObjectStorage, blobs: Blobs, grace_days: float, is_forced: bool
 ) -> None:
     """Delete blobs that no row refers to, once a day for all workers."""
     with db.read() as session:
         now = db.now(session)
     limit = now - grace_days * retention.DAY_S
     last = store.stat(_MARK)
-    if not whole and last is not None and last.modified > now - BLOB_DAYS * retention.DAY_S:
+    if not is_forced and last is not None and last.modified > now - BLOB_DAYS * retention.DAY_S:
         return
     # Written before the work, so that other workers do not begin the same pass beside this one.
     store.put_bytes(_MARK, b"")

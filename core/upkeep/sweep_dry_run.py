@@ -108,12 +108,12 @@ def list_sweep_removals(
                 step()
                 for info in noted.pop_deleted_objects():
                     removals.append(SweepRemoval(reason, info.key, info.size, info.modified))
-                left = copy.count_rows_by_table()
+                remaining_rows = copy.count_rows_by_table()
                 for table in rows:
-                    if left[table] < rows[table]:
-                        text = f"{rows[table] - left[table]} rows of {table}"
+                    if remaining_rows[table] < rows[table]:
+                        text = f"{rows[table] - remaining_rows[table]} rows of {table}"
                         removals.append(SweepRemoval(reason, text, 0, 0.0))
-                rows = left
+                rows = remaining_rows
         finally:
             copy.close()
     return removals

@@ -384,7 +384,7 @@ def _build_lease_conditions(writing: LeasedUpload) -> tuple[Any, ...]:
 
 
 def _require_open_uploads_within_limit(
-    session: Session, row: Upload, most: int, now: float
+    session: Session, row: Upload, max_uploads: int, now: float
 ) -> None:
     """Check that an upload added by this transaction is within the limit of its owner's open
     uploads.
@@ -398,13 +398,13 @@ def _require_open_uploads_within_limit(
     )
     # Expired uploads do not count, although the sweep may not have removed them yet.
     mine = (Upload.owner_id == row.owner_id, Upload.expires_at > now, Upload.id != row.id)
-    if (session.scalar(select(func.count()).where(*mine)) or 0) < most:
+    if (session.scalar(select(func.count()).where(*mine)) or 0) < max_uploads:
         return
     oldest = list(
         session.scalars(select(Upload.id).where(*mine).order_by(Upload.id).limit(_LISTED))
     )
     raise TooManyRequests(
-        f"You have {most} uploads that are neither submitted nor removed, the most that one owner "
+        f"You have {max_uploads} uploads that are neither submitted nor removed, the most that one owner "
         f"may have: submit some, or DELETE them at /v1/uploads/{{id}}; GET /v1/uploads lists all. "
         f"The oldest are {', '.join(oldest)}.",
         extra={"uploads": oldest},

@@ -37,13 +37,15 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
     if size > limit:
         raise BodyTooLarge(f"One owner may store {limit} bytes; this upload alone has {size}.")
     with db.read() as session:
-        used, at = stored_bytes.read_measured_owner_bytes(session, owner_id)
+        used_bytes, at = stored_bytes.read_measured_owner_bytes(session, owner_id)
         now = db.now(session)
     # A measurement in the future means that the clock was set back since.
-    if used is None or (used + size > limit and (at is None or not 0 <= now - at <= FRESH_S)):
-        used = stored_bytes.measure_and_store_owner_bytes(db, owner_id)
-    if used + size > limit:
-        raise _make_storage_full_error(used, limit, size)
+    if used_bytes is None or (
+        used_bytes + size > limit and (at is None or not 0 <= now - at <= FRESH_S)
+    ):
+        used_bytes = stored_bytes.measure_and_store_owner_bytes(db, owner_id)
+    if used_bytes + size > limit:
+        raise _make_storage_full_error(used_bytes, limit, size)
 
 
 def add_upload_bytes_or_raise_if_full(
@@ -120,11 +122,11 @@ def _build_job_limit_error(limit: int) -> TooManyRequests:
     )
 
 
-def _make_storage_full_error(used: int, limit: int, size: int) -> StorageQuotaReached:
+def _make_storage_full_error(used_bytes: int, limit: int, size: int) -> StorageQuotaReached:
     return StorageQuotaReached(
-        f"{used} of the {limit} bytes that one owner may store are taken"
+        f"{used_bytes} of the {limit} bytes that one owner may store are taken"
         f", and this upload has {size if size > 1 else 'more'}. Delete models, a task's data, a "
         "model's memory or open uploads (GET /v1/uploads), or ask for a higher limit.",
-        extra={"used": used, "limit": limit},
+        extra={"used": used_bytes, "limit": limit},
         retry_after_s=RETRY_S,
     )

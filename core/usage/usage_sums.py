@@ -205,7 +205,7 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerUsageSums:
         .group_by(UploadedBase.sha256)
         .subquery()
     )
-    begun = select(func.sum(Upload.offset)).where(Upload.owner_id == owner_id)
+    uploaded_bytes = select(func.sum(Upload.offset)).where(Upload.owner_id == owner_id)
     existing = select(func.count()).where(mine, Model.deleted_at.is_(None))
     return {
         "models": session.scalar(existing) or 0,
@@ -218,26 +218,30 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerUsageSums:
             "datasets": sum(one["bytes"]["datasets"] for one in models),
             "exports": sum(one["bytes"]["exports"] for one in models),
             "bases": int(session.scalar(select(func.sum(bases.c.bytes))) or 0),
-            "uploads": int(session.scalar(begun) or 0),
+            "uploads": int(session.scalar(uploaded_bytes) or 0),
         },
     }
 
 
 def measure_and_store_owner_usage(
-    db: Database, owner_id: str, begun: float | None = None
+    db: Database, owner_id: str, expected_usage_at: float | None = None
 ) -> StoredOwnerUsage:
     """Compute an owner's storage usage and store it in the owner's row.
 
     `at` is the time of the sum by the database's clock.
 
     Args:
-        begun: store only while `Owner.usage_at` has this value; None: only while there are no sums.
+        expected_usage_at: store only while `Owner.usage_at` has this value; None: only while there are no sums.
     """
     with db.read() as session:
         usage: StoredOwnerUsage = {"at": db.now(session), **sum_owner_usage(session, owner_id)}
     # A transaction of its own, since the sum takes long and SQLite has one writer at a time.
     with db.write() as session:
-        mine = Owner.usage.is_(None) if begun is None else Owner.usage_at == begun
+        mine = (
+            Owner.usage.is_(None)
+            if expected_usage_at is None
+            else Owner.usage_at == expected_usage_at
+        )
         session.execute(update(Owner).where(Owner.id == owner_id, mine).values(usage=usage))
     return usage
 
@@ -246,14 +250,14 @@ def measure_and_store_usage_of_outdated_owners(db: Database) -> None:
     """Measure the storage usage of owners not measured for `FRESH_S`, the oldest first, for about
     `BUDGET_S`.
     """
-    begun = time.monotonic()
+    started_at = time.monotonic()
     with db.read() as session:
         old = or_(Owner.usage_at.is_(None), Owner.usage_at < db.now(session) - FRESH_S)
         query = select(Owner.id, Owner.usage_at).where(old)
         # Databases sort NULL differently, and owners that were never measured come first.
         due = session.execute(query.order_by(Owner.usage_at.is_not(None), Owner.usage_at)).all()
     for owner_id, at in due:
-        if time.monotonic() - begun > BUDGET_S:
+        if time.monotonic() - started_at > BUDGET_S:
             return
         mine = _mark_owner_being_measured(db, owner_id, at)
         if mine is not None:

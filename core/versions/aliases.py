@@ -283,7 +283,7 @@ def list_rollback_targets(moves: list[AliasMove]) -> list[int]:
 
 
 def _require_alias_unmoved(
-    model: Model, current: Alias | None, seen: int | None, target: int | None
+    model: Model, current: Alias | None, seen_version: int | None, target: int | None
 ) -> None:
     """Check that an alias has not moved since the caller saw it.
 
@@ -292,11 +292,11 @@ def _require_alias_unmoved(
     Raises:
         WrongState: the alias is on another version by now.
     """
-    if current is None or seen is None or current.version in (seen, target):
+    if current is None or seen_version is None or current.version in (seen_version, target):
         return
     raise WrongState(
         f"{current.name.capitalize()} of {model.name} is version {current.version} by now, and was "
-        f"version {seen} when "
+        f"version {seen_version} when "
         "you decided this. Nothing was changed: look at the model again, and then decide."
     )
 
@@ -465,18 +465,18 @@ def _record_move_in_audit(
 
 
 def _production_move_to_json(
-    session: Session, model: Model, alias: Alias, gone: Collection[Task]
+    session: Session, model: Model, alias: Alias, lost_tasks: Collection[Task]
 ) -> AliasOut:
     """Return the response to a move of production, with lost tasks and ways to regain them."""
     covered_classes: set[str] = set()
     # In the task scenario each task has its own classes, so no other task covers them.
-    if gone and model.scenario != "task":
+    if lost_tasks and model.scenario != "task":
         production = lineage.find_version_by_number(session, model, alias.version)
         covered = list_taught_tasks(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
         covered_classes = {label for classes in session.scalars(query) for label in classes}
     warnings = [
-        wording.describe_task_lost_by_alias_move(model, task, alias.version) for task in gone
+        wording.describe_task_lost_by_alias_move(model, task, alias.version) for task in lost_tasks
     ]
     if not model.production_follows:
         warnings.append(wording.explain_pinned_production(model, alias.version))
@@ -496,7 +496,7 @@ def _production_move_to_json(
                 ),
                 "can_relearn": wording.can_relearn_task(task),
             }
-            for task in gone
+            for task in lost_tasks
         ],
         "warnings": warnings,
     }

@@ -119,8 +119,8 @@ def _compare_class_counts(
         if key in parent_classes and parent_count is None:
             continue
         of_class = sums.setdefault(key, [0, 0, 0])
-        for place, count in enumerate((right, total, parent_count[0] if parent_count else 0)):
-            of_class[place] += count
+        for sum_index, count in enumerate((right, total, parent_count[0] if parent_count else 0)):
+            of_class[sum_index] += count
     changes = [
         ClassAccuracyChange(
             label, task, total, right, parent_count if (task, label) in parent_classes else None

@@ -199,7 +199,7 @@ def get_or_build_metrics_json(
     db: Database,
     actor: Actor,
     model: str,
-    kept: ResponseCache,
+    response_cache: ResponseCache,
     *,
     version: str,
     window: MatrixWindow,
@@ -207,7 +207,7 @@ def get_or_build_metrics_json(
     """Return the response of `read_model_accuracy_metrics` as JSON, from the cache where possible."""
     with db.read() as session:
         basis = _read_metrics_response_data(session, actor, model, version)
-        return kept.get_or_build_response(
+        return response_cache.get_or_build_response(
             basis.compute_response_cache_key(window),
             # JSON has no NaN or infinity.
             lambda: to_json(_build_metrics_response(session, basis, window), inf_nan_mode="null"),
@@ -337,8 +337,13 @@ def _list_marks_of_edited_cells(
         later = [each for each in edits if version < each.version and task in each.tasks]
         if later:
             # Counted by present labels only if every edit since could count it again.
-            again = all((version, task) in each.counted_again for each in later)
+            is_counted_again = all((version, task) in each.counted_again for each in later)
             marks.append(
-                {"version": version, "task": task, "mark": "labels edited", "counted_again": again}
+                {
+                    "version": version,
+                    "task": task,
+                    "mark": "labels edited",
+                    "counted_again": is_counted_again,
+                }
             )
     return marks

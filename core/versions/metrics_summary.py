@@ -158,7 +158,7 @@ def build_version_summary(
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _read_matrix_row(session, model, version)
     recorded = _read_figures_recorded_per_version(session, model)
-    stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
+    stored = {n: (figures["last"], figures["forgetting"]) for n, figures in recorded[ROW].items()}
     stages = LineageMatrixFromStoredFigures(rows, first, row, stored, version, model.scenario)
     lineage = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
@@ -186,7 +186,9 @@ def _read_matrix_row(
     tasks, per_class = parse_concatenated_column_aggregates(
         session.connection().execute(_COUNTS, of_version).one()
     )
-    counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
+    counts = {
+        (version, task): class_counts for task, class_counts in zip(tasks, per_class, strict=True)
+    }
     return read_accuracy_matrix_row(session, model.id, version), counts
 
 
@@ -201,23 +203,29 @@ def _read_figures_recorded_per_version(session: Session, model: Model) -> _Recor
     return recorded
 
 
-def _build_job_measured_figures(recorded: _Recorded, line: Sequence[int]) -> JobMeasuredFigures:
+def _build_job_measured_figures(
+    recorded: _Recorded, lineage_versions: Sequence[int]
+) -> JobMeasuredFigures:
     """Summarise figures that the learning jobs of these versions recorded, such as update norms."""
 
     def read_recorded_numbers(name: str, key: str) -> list[float | None]:
-        return [_to_float(recorded[name].get(version, {}).get(key)) for version in line]
+        return [_to_float(recorded[name].get(version, {}).get(key)) for version in lineage_versions]
 
     def read_recorded_shares(name: str) -> list[float | None]:
-        return [_compute_share(recorded[name].get(version, {}).get("all")) for version in line]
+        return [
+            _compute_share(recorded[name].get(version, {}).get("all"))
+            for version in lineage_versions
+        ]
 
     return {
         "fwt_probe": matrix.average_defined_values(
-            _compute_forward_transfer(recorded["knn_probe"].get(version, {})) for version in line
+            _compute_forward_transfer(recorded["knn_probe"].get(version, {}))
+            for version in lineage_versions
         ),
         "update_norm": read_recorded_numbers("update_norm", "backbone"),
         "update_norm_head": read_recorded_numbers("update_norm", "head"),
         "update_norm_relative": read_recorded_numbers("update_norm", "relative"),
-        "drift": [recorded["drift"].get(version) for version in line],
+        "drift": [recorded["drift"].get(version) for version in lineage_versions],
         "baseline_ncm": read_recorded_shares("baseline_ncm"),
         "baseline_lda": read_recorded_shares("baseline_lda"),
         "predicted_loss_rise": read_recorded_numbers("forecast", "predicted"),
@@ -259,7 +267,7 @@ def _calibration_to_json(document: dict[str, Any] | None) -> CalibrationOut | No
 
 
 def _read_anytime_accuracy_means(
-    session: Session, model: Model, measured: Mapping[int, Any], line: Sequence[int]
+    session: Session, model: Model, measured: Mapping[int, Any], lineage_versions: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
     """Return each version's mean Anytime Deployment Performance by task; None where not measured.
 
@@ -267,14 +275,14 @@ def _read_anytime_accuracy_means(
         measured: versions whose jobs measured them.
     """
     accuracies: dict[int, list[TaskAccuracy]] = {
-        version: [] for version in line if version in measured
+        version: [] for version in lineage_versions if version in measured
     }
     versions = list(accuracies)
     for start in range(0, len(versions), AT_ONCE):
         part = {"model": model.id, "versions": versions[start : start + AT_ONCE]}
         for version, task, mean in session.connection().execute(_ANYTIME, part).all():
             accuracies[version].append({"task": task, "accuracy": mean})
-    return [accuracies.get(version) for version in line]
+    return [accuracies.get(version) for version in lineage_versions]
 
 
 def _compute_forward_transfer(probe: Mapping[str, Any]) -> float | None:

@@ -162,7 +162,7 @@ def release_webhook_lease(db: Database, lease: LeasedWebhook) -> None:
 
 
 def record_delivery_outcome(
-    db: Database, lease: LeasedWebhook, sent: OutgoingDelivery, outcome: DeliveryAttemptOutcome
+    db: Database, lease: LeasedWebhook, delivery: OutgoingDelivery, outcome: DeliveryAttemptOutcome
 ) -> None:
     """Record the outcome of a delivery attempt: end it, plan the next one, or disable the webhook.
 
@@ -170,7 +170,7 @@ def record_delivery_outcome(
     """
     with db.write() as session:
         hook, now = _lock_leased_webhook(session, lease), db.now(session)
-        row = session.get(WebhookDelivery, sent.number, with_for_update=True)
+        row = session.get(WebhookDelivery, delivery.number, with_for_update=True)
         if hook is None or row is None:
             return
         row.attempts += 1

@@ -294,10 +294,10 @@ def build_webhook_responses(session: Session, rows: Sequence[Webhook]) -> list[W
         WebhookDelivery.number.in_(select(newest).where(Webhook.id.in_(ids)))
     )
     last = {one.webhook_id: one for one in session.scalars(tried)}
-    of = select(Model.id, Model.name).where(
+    name_query = select(Model.id, Model.name).where(
         Model.id.in_({row.model_id for row in rows if row.model_id})
     )
-    names = {id_: name for id_, name in session.execute(of)}
+    names = {id_: name for id_, name in session.execute(name_query)}
     return [
         _webhook_to_json(
             row, names.get(row.model_id or ""), waiting.get(row.id, 0), last.get(row.id)
@@ -428,7 +428,7 @@ def _record_webhook_change_in_audit(
     )
 
 
-def _require_webhook_limit_kept(session: Session, row: Webhook, most: int) -> None:
+def _require_webhook_limit_kept(session: Session, row: Webhook, max_webhooks: int) -> None:
     """Check that an owner does not have too many webhooks.
 
     Call this last in the transaction, since it locks the owner's row.
@@ -440,9 +440,9 @@ def _require_webhook_limit_kept(session: Session, row: Webhook, most: int) -> No
     )
     mine = select(Webhook.id).where(Webhook.owner_id == row.owner_id, Webhook.id != row.id)
     other_ids = list(session.scalars(mine.order_by(Webhook.id)))
-    if len(other_ids) >= most:
+    if len(other_ids) >= max_webhooks:
         raise TooManyRequests(
-            f"You have {most} webhooks, the most that one owner may have: DELETE one at "
+            f"You have {max_webhooks} webhooks, the most that one owner may have: DELETE one at "
             f"/v1/webhooks/{{id}}, or let one"
             " be told of more.",
             extra={"webhooks": other_ids[:_LISTED]},

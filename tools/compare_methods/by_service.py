@@ -41,11 +41,11 @@ def learn_batches_by_service(
             "train": _read_images_by_class(photos, data.classes, data.learned, labels),
             "test": _read_images_by_class(photos, data.classes, data.held_out, labels),
         }
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         # check=False: a held version is promoted below instead of ending the comparison.
         job = client.submit(model, batch, name=f"batch-{number}").wait(JOB_TIMEOUT_S, check=False)
         # Overwritten by every batch: the table shows the time of the last one.
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start_time
         if job.version is None:
             reason = job.error.detail if job.error else f"its job is {job.state}."
             raise ComparisonImpossible(

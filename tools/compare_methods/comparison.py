@@ -163,7 +163,7 @@ def compare_methods(
         ComparisonImpossible: the folder, the options or missing packages prevent it; the message says what
             to do.
     """
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     # First, so that a missing library is reported before minutes of decoding.
     _require_libraries_of_compared_rows(options.rows)
     photos = list_labelled_photos(folder)
@@ -184,7 +184,7 @@ def compare_methods(
         **_build_comparison_setup_json(data, options),
         "cores": count_usable_cores(),
         "estimated_seconds": estimate_comparison_seconds(rates, work, options.rows),
-        "seconds": time.perf_counter() - begun,
+        "seconds": time.perf_counter() - start_time,
         "rows": [build_method_result_json(outcome) for outcome in outcomes],
     }
     return MethodComparisonResults(outcomes, document)
@@ -303,14 +303,14 @@ def describe_estimated_comparison_time(
     rates: SecondsPerImage, work: ComparisonTimeEstimateInputs, rows: Collection[str], cores: int
 ) -> str:
     """Describe in a sentence how long the comparison will take."""
-    whole = estimate_comparison_seconds(rates, work, rows)
-    text = f"This takes about {_format_duration_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"
+    total_seconds = estimate_comparison_seconds(rates, work, rows)
+    text = f"This takes about {_format_duration_in_words(total_seconds)} on {cores} core{'' if cores == 1 else 's'}"
     if "full" in rows:
         without_full = estimate_comparison_seconds(
             rates, work, [row for row in rows if row != "full"]
         )
         text += f"; --without full about {_format_duration_in_words(without_full)}"
-    if whole > LONG_S:
+    if total_seconds > LONG_S:
         text += ". Fewer images (--images) or epochs (--epochs) make it shorter"
     return f"{text}."
 

@@ -108,11 +108,11 @@ def decode_split_images(
     total = sum(
         len(numbers) for part in (split.learned, split.held_out) for numbers in part.values()
     )
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     decoder = _PixelDecoder(photos, base, skipped, lambda done: progress(done, total))
     learned = decoder.decode_part_to_file(split.learned, classes, scratch / "learned.npy")
     held_out = decoder.decode_part_to_file(split.held_out, classes, scratch / "held-out.npy")
-    seconds = (time.perf_counter() - begun) / max(1, total)
+    seconds = (time.perf_counter() - started_at) / max(1, total)
     _require_readable_images_of_each_class(classes, learned, held_out)
     # `classes` is in the order of learning, so the labels of a batch follow one another.
     numbers = iter(range(len(classes)))

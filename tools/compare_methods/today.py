@@ -68,7 +68,7 @@ class BaselineUpdates:
         """Baseline: fine-tune the network on each new batch alone."""
         network, seconds = self._build_network(), 0.0
         for number in range(len(self.data.batches)):
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             current_batch = slice(number, number + 1)
             self._add_classes_to_network(network, current_batch, number)
             train_all_weights(
@@ -79,7 +79,7 @@ class BaselineUpdates:
                 self.seed + number,
             )
             # Overwritten by each batch: the figure is the time of the last update alone.
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - start_time
             self.say(
                 f"finetune: batch {number + 1} of {len(self.data.batches)} learned in "
                 f"{seconds:.0f} s"
@@ -95,7 +95,7 @@ class BaselineUpdates:
         figure, so it is left out.
         """
         network = self._build_network()
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         self._add_classes_to_network(network, ALL, 0)
         train_all_weights(
             network,
@@ -104,7 +104,7 @@ class BaselineUpdates:
             self.epochs,
             self.seed,
         )
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start_time
         self.say(f"full: all batches learned in {seconds:.0f} s")
         images_kept = len(self.data.select_training_images_of_batches(slice(None, -1)))
         return self._evaluate_on_held_out_images(
@@ -113,9 +113,9 @@ class BaselineUpdates:
 
     def _fit_and_evaluate_classifier(self, row: str, classifier: Any) -> UpdateOutcome:
         features, of_last = self._features_and_seconds_of_last_batch
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         classifier.fit(features, self.data.learned.labels)
-        fit = time.perf_counter() - begun
+        fit = time.perf_counter() - start_time
         self.say(f"{row}: fitted to {len(features)} features in {fit:.1f} s")
         predicted_labels = np.asarray(classifier.predict(self._held_out_features), np.int64)
         right = count_correct_by_class(
@@ -131,11 +131,11 @@ class BaselineUpdates:
         for number in range(len(self.data.batches)):
             # Batch by batch, because the seconds of the last one count.
             images = self.data.select_training_images_of_batches(slice(number, number + 1))
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             features[images.rows] = extract_features(
                 network, self.base.build_input_conversion(), images
             ).numpy()
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - start_time
             self.say(f"features: batch {number + 1} of {len(self.data.batches)} in {seconds:.0f} s")
         return features, seconds
 

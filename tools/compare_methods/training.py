@@ -119,9 +119,9 @@ def measure_training_seconds_per_image(
     pixels, labels = images.copy_images_to_memory(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
     trainer.train_on_batch(pixels, labels)
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     trainer.train_on_batch(pixels, labels)
-    return (time.perf_counter() - begun) / len(labels)
+    return (time.perf_counter() - started_at) / len(labels)
 
 
 def measure_feature_seconds_per_image(
@@ -130,9 +130,9 @@ def measure_feature_seconds_per_image(
     """Measure the seconds per image of feature extraction, after a warm-up pass."""
     part = SelectedDecodedImages(images.part, images.rows[:BATCH])
     extract_features(network, inputs, part)
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     extract_features(network, inputs, part)
-    return (time.perf_counter() - begun) / len(part)
+    return (time.perf_counter() - started_at) / len(part)
 
 
 def _iterate_image_pixel_batches(images: SelectedDecodedImages) -> Iterator[Pixels]:

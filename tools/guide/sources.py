@@ -38,8 +38,8 @@ def find_guide_documents() -> dict[str, str]:
 def copy_documents_as_guide_sources(folder: Path) -> None:
     """Copy all documents into a folder as sources of the user guide."""
     places = find_guide_documents()
-    for name, place in places.items():
-        target = folder / place
+    for name, guide_path in places.items():
+        target = folder / guide_path
         target.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".md"):
             text = rewrite_document_links((ROOT / name).read_text(), name, places)
@@ -55,18 +55,20 @@ def rewrite_document_links(text: str, name: str, places: dict[str, str]) -> str:
         name: path of the document from the root.
         places: those of all documents.
     """
-    here = os.path.dirname(name)  # noqa: PTH120
-    there = os.path.dirname(places[name]) or "."  # noqa: PTH120
+    source_folder = os.path.dirname(name)  # noqa: PTH120
+    guide_folder = os.path.dirname(places[name]) or "."  # noqa: PTH120
 
     def rewrite_link(link: re.Match[str]) -> str:
         label, target = link.groups()
         path, mark, heading = target.partition("#")
         if not path or "://" in path:
             return link[0]
-        place = places.get(os.path.normpath(f"{here}/{path}" if here else path))
-        if place is None:
+        guide_path = places.get(
+            os.path.normpath(f"{source_folder}/{path}" if source_folder else path)
+        )
+        if guide_path is None:
             return label[1:-1]
-        return f"{label}({os.path.relpath(place, there)}{mark}{heading})"
+        return f"{label}({os.path.relpath(guide_path, guide_folder)}{mark}{heading})"
 
     parts = _FENCE.split(text)  # every second one is a block of code, which has no links
     parts[::2] = (_LINK.sub(rewrite_link, part) for part in parts[::2])

@@ -47,11 +47,13 @@ class TestedInstallation:
     def __init__(self, programs: Path, folder: Path) -> None:
         self.programs = programs
         self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PERENN")}
-        kept.pop("PYTHONPATH", None)
+        inherited_environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PERENN")
+        }
+        inherited_environment.pop("PYTHONPATH", None)
         port = find_free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self.environment = kept | {
+        self.environment = inherited_environment | {
             "HOME": str(folder / "home"),
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PERENNIAL_PORT": str(port),
@@ -121,12 +123,12 @@ class TestedInstallation:
         format.
         """
         self.run_installed_program("perennial", "models", "create", model, "--base", BASE)
-        told = self.run_installed_program("perennial", "submit", model, "photos")
-        require_expected_output(f"Version 1 of {model} is published", told)
-        answer = self.run_installed_program(
+        submit_output = self.run_installed_program("perennial", "submit", model, "photos")
+        require_expected_output(f"Version 1 of {model} is published", submit_output)
+        predict_output = self.run_installed_program(
             "perennial", "predict", model, "photos/red/0.png", "--json"
         )
-        require_expected_output('"label": "red"', answer.replace('":"', '": "'))
+        require_expected_output('"label": "red"', predict_output.replace('":"', '": "'))
         self.run_installed_program(
             "perennial", "download", model, "-o", f"{model}.zip", "--format", file_format
         )

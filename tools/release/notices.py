@@ -119,20 +119,20 @@ def find_required_distributions() -> list[metadata.Distribution]:
     Raises:
         PackageNotFoundError: one is not installed here.
     """
-    found: dict[tuple[str, str], metadata.Distribution] = {}
+    distributions: dict[tuple[str, str], metadata.Distribution] = {}
     waiting = [*_read_requirements()]
     while waiting:
         need = waiting.pop()
         extras = need.extras or {""}
         for extra in extras:
             key = (canonicalize_name(need.name), extra)
-            if key in found:
+            if key in distributions:
                 continue
-            found[key] = metadata.distribution(need.name)
+            distributions[key] = metadata.distribution(need.name)
             waiting += _select_requirements_of_target_platform(
-                found[key].requires or (), {"", extra}
+                distributions[key].requires or (), {"", extra}
             )
-    by_name = {name: distribution for (name, _), distribution in found.items()}
+    by_name = {name: distribution for (name, _), distribution in distributions.items()}
     return [by_name[name] for name in sorted(by_name)]
 
 

@@ -55,8 +55,8 @@ def read_project_version() -> str:
 
 def find_newest_changelog_version() -> str | None:
     """Return the newest version that has a section in the changelog, or None."""
-    found = re.search(f"^## ({NUMBER})$", (ROOT / CHANGELOG).read_text(), re.MULTILINE)
-    return None if found is None else found[1]
+    match = re.search(f"^## ({NUMBER})$", (ROOT / CHANGELOG).read_text(), re.MULTILINE)
+    return None if match is None else match[1]
 
 
 def write_version_to_all_files(version: str) -> None:
@@ -73,9 +73,11 @@ def write_version_to_all_files(version: str) -> None:
             f"{CHANGELOG} has no section “Unreleased”. Write one that says what changes for users."
         )
     (ROOT / CHANGELOG).write_text(changelog.replace(UNRELEASED, f"## {version}\n", 1))
-    for place in PLACES:
-        text = (ROOT / place.file).read_text()
-        (ROOT / place.file).write_text(place.replace_versions_in_text(text, version))
+    for version_place in PLACES:
+        text = (ROOT / version_place.file).read_text()
+        (ROOT / version_place.file).write_text(
+            version_place.replace_versions_in_text(text, version)
+        )
 
 
 def main() -> None:

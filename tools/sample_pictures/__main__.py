@@ -55,9 +55,9 @@ def build_batch_archive(kinds: tuple[str, ...]) -> bytes:
 def draw_overview_sheet() -> Image.Image:
     """Draw an overview of the sample pictures: one of each class, in rows."""
     sheet = Image.new("RGB", (TILE * COLUMNS, TILE * (len(SHOWN) // COLUMNS)))
-    for place, (kind, number) in enumerate(SHOWN.items()):
+    for tile_index, (kind, number) in enumerate(SHOWN.items()):
         tile = draw_class_picture(kind, number).resize((TILE, TILE), Image.Resampling.LANCZOS)
-        sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
+        sheet.paste(tile, (tile_index % COLUMNS * TILE, tile_index // COLUMNS * TILE))
     return sheet
 
 

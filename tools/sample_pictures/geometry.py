@@ -37,11 +37,11 @@ class SmoothNoise:
         value = np.zeros(len(points), np.float32)
         for corner in np.ndindex(2, 2, 2):
             weight = np.ones(len(points), np.float32)
-            place = []
+            lattice_index = []
             for axis, is_high in enumerate(corner):
                 weight *= part[:, axis] if is_high else 1 - part[:, axis]
-                place.append((high if is_high else low)[:, axis])
-            value += weight * self._values[tuple(place)]
+                lattice_index.append((high if is_high else low)[:, axis])
+            value += weight * self._values[tuple(lattice_index)]
         return value
 
     def sum_noise_octaves(self, points: Points, scale: float) -> Values:

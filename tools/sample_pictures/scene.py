@@ -124,8 +124,8 @@ def _compute_ray_directions(view: SceneView) -> Points:
     right = np.cross(ahead, (0, 1, 0))
     right /= np.linalg.norm(right)
     up = np.cross(right, ahead)
-    place = (np.arange(SIDE * SAMPLES) + 0.5) / (SIDE * SAMPLES) * 2 - 1
-    x, y = np.meshgrid(place, -place)
+    coordinates = (np.arange(SIDE * SAMPLES) + 0.5) / (SIDE * SAMPLES) * 2 - 1
+    x, y = np.meshgrid(coordinates, -coordinates)
     rays = x[..., None] * right + y[..., None] * up + view.focal * ahead
     rays = rays.reshape(-1, 3).astype(np.float32)
     return convert_to_float32_array(rays / compute_vector_lengths(rays)[:, None])
@@ -154,8 +154,8 @@ def _compute_ray_colours(thing: ColouredSolid, view: SceneView, rays: Points) ->
             thing, view, points, normals, view.table(points / thing.reach), None
         )
         # The table fades into the wall far away.
-        far = np.clip(compute_vector_lengths(points) / (9 * thing.reach), 0, 1)[:, None] ** 2
-        colours[is_table] = lit * (1 - far) + colours[is_table] * far
+        wall_share = np.clip(compute_vector_lengths(points) / (9 * thing.reach), 0, 1)[:, None] ** 2
+        colours[is_table] = lit * (1 - wall_share) + colours[is_table] * wall_share
     return colours
 
 
@@ -165,17 +165,17 @@ def _find_ray_distances(thing: ColouredSolid, eye: Points, rays: Points, middle:
     missed = compute_vector_lengths(eye + rays * closest[:, None] - middle) > thing.reach
     at = np.maximum(closest - thing.reach, 0.01).astype(np.float32)
     end = closest + thing.reach
-    found = np.full(len(rays), np.inf, np.float32)
+    hit_distances = np.full(len(rays), np.inf, np.float32)
     active = np.flatnonzero(~missed)
     for _ in range(STEPS):
         if not len(active):
             break
         distance = thing.solid(eye + rays[active] * at[active, None])
         is_hit = distance < NEAR_ENOUGH
-        found[active[is_hit]] = at[active[is_hit]]
+        hit_distances[active[is_hit]] = at[active[is_hit]]
         at[active] += np.maximum(distance, NEAR_ENOUGH) * thing.caution
         active = active[~is_hit & (at[active] < end[active])]
-    return found
+    return hit_distances
 
 
 def _compute_surface_normals(solid: Solid, points: Points) -> Points:
@@ -201,9 +201,9 @@ def _compute_colours_under_light(
     """Return the colours of lit points; `back` points to the camera where the surface shines."""
     facing = np.clip(normals @ view.light, 0, 1)
     lit = facing.copy()
-    seen = facing > 0
-    lit[seen] *= _compute_light_reaching_points(
-        thing, points[seen] + 0.02 * normals[seen], view.light
+    is_facing_light = facing > 0
+    lit[is_facing_light] *= _compute_light_reaching_points(
+        thing, points[is_facing_light] + 0.02 * normals[is_facing_light], view.light
     )
     # Corners that see less of the sky are darker.
     reach = 0.25 * thing.reach
@@ -235,8 +235,8 @@ def _compute_light_reaching_points(thing: ColouredSolid, points: Points, light: 
 
 def _convert_to_camera_picture(samples: Colours, rng: Rng) -> npt.NDArray[np.uint8]:
     """Convert rendered light to a picture as a camera takes it, with exposure, vignette and noise."""
-    place = np.linspace(-1, 1, SIDE)
-    corner = 1 - 0.12 * (place[:, None] ** 2 + place[None] ** 2)
+    coordinates = np.linspace(-1, 1, SIDE)
+    corner = 1 - 0.12 * (coordinates[:, None] ** 2 + coordinates[None] ** 2)
     light = np.clip(samples * rng.uniform(0.8, 1.12) * corner[..., None], 0, 1) ** (1 / 1.25)
     light = light + rng.normal(0, rng.uniform(0.004, 0.016), light.shape)
     return np.rint(255 * np.clip(light, 0, 1)).astype(np.uint8)

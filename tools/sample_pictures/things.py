@@ -60,10 +60,10 @@ def _find_inward_facing_normals(p: Points, n: Points) -> np.ndarray:
 def _compute_distances_to_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
     """Estimate the signed distance to a fruit with dimples at top and bottom."""
     q = (p - convert_to_float32_array((0, flat, 0))) / convert_to_float32_array((1, flat, 1))
-    far = np.maximum(compute_vector_lengths(q), 1e-6)
-    up = np.arccos(np.clip(q[:, 1] / far, -1, 1))
+    centre_distance = np.maximum(compute_vector_lengths(q), 1e-6)
+    up = np.arccos(np.clip(q[:, 1] / centre_distance, -1, 1))
     radius = 1 - top * np.exp(-((up / 0.34) ** 2)) - 0.12 * np.exp(-(((np.pi - up) / 0.3) ** 2))
-    return ((far - radius) * min(flat, 1)).astype(np.float32)
+    return ((centre_distance - radius) * min(flat, 1)).astype(np.float32)
 
 
 def _make_apple_solid(rng: Rng) -> ColouredSolid:
@@ -86,10 +86,10 @@ def _make_apple_solid(rng: Rng) -> ColouredSolid:
         )
 
     def compute_distances_to_apple(p: Points) -> Values:
-        whole = np.minimum(
+        distances = np.minimum(
             _compute_distances_to_dimpled_fruit(p, flat, 0.32), compute_distances_to_stalk(p)
         )
-        return np.minimum(whole, compute_distances_to_leaf(p)) if has_leaf else whole
+        return np.minimum(distances, compute_distances_to_leaf(p)) if has_leaf else distances
 
     def compute_apple_colours(p: Points, _: Points) -> Colours:
         turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * convert_to_float32_array((3.0, 0, 0)) + p

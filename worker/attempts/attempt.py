@@ -223,13 +223,13 @@ class JobAttempt:
 
     def _train_and_publish(self, spec: Path) -> None:
         """Run the training process to its end, then publish the version that it made."""
-        made = self._run_process_or_end_attempt(spec)
-        if made is not None:
-            self._start_phase_and_publish_version(made)
+        result_folder = self._run_process_or_end_attempt(spec)
+        if result_folder is not None:
+            self._start_phase_and_publish_version(result_folder)
 
-    def _start_phase_and_publish_version(self, made: Path) -> None:
+    def _start_phase_and_publish_version(self, result_folder: Path) -> None:
         self._store_phase_start("publish")
-        self._publish_version(made)
+        self._publish_version(result_folder)
 
     def _run_process_or_end_attempt(self, spec: Path) -> Path | None:
         """Run the job's child process; return the folder with its result, or None if it gave none."""
@@ -371,7 +371,7 @@ class JobAttempt:
         while True:
             try:
                 tools = self._tools
-                made = publish_or_hold_job_result(
+                version_status = publish_or_hold_job_result(
                     tools.db, tools.store, self._claim, result, self._cache
                 )
             except (SQLAlchemyError, Unavailable) as error:
@@ -389,8 +389,8 @@ class JobAttempt:
                     # Short steps, so that a cancellation is noticed within a pause of a minute.
                     time.sleep(0.1)
             else:
-                log.info(made.status, version=made.number)
-                _count_ended_attempt_in_metrics(made.status)
+                log.info(version_status.status, version=version_status.number)
+                _count_ended_attempt_in_metrics(version_status.status)
                 return
 
     def _record_stop(self) -> None:

@@ -73,8 +73,8 @@ def import_job_modules_and_get_runner() -> ChildMain:
     def run_job_by_spec(spec_path: str, out_fd: int, control_fd: int) -> int:
         """Run the job in a specification file: train a task, or export, measure or patch a version."""
         spec = json.loads(Path(spec_path).read_text())
-        others = {"export": export_job.main, "measure": measuring.main, "patch": patch.main}
-        work = others.get(spec.get("work"), job.main)
+        entry_points = {"export": export_job.main, "measure": measuring.main, "patch": patch.main}
+        work = entry_points.get(spec.get("work"), job.main)
         if work is job.main and (count := ranks.choose_process_count_of_job(spec)) > 1:
             ranks.replace_process_by_torchrun(count, spec_path, out_fd, control_fd)
         return work(spec_path, out_fd, control_fd, before=hit_event_failpoint)

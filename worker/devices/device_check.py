@@ -75,10 +75,10 @@ def check_device_in_subprocess(device: str) -> DeviceReport:
 def read_driver_version() -> str | None:
     """Return the version of the NVIDIA driver, such as 580.159.04; None if none is loaded."""
     try:
-        found = _DRIVER_VERSION.search(_DRIVER.read_text())
+        match = _DRIVER_VERSION.search(_DRIVER.read_text())
     except OSError:
         return None
-    return found[0] if found else None
+    return match[0] if match else None
 
 
 def check_device_in_this_process(device: str) -> DeviceReport:

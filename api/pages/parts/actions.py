@@ -74,11 +74,16 @@ def _build_action_button(model: ModelOut, action: ActionOut) -> ApiRequestButton
         path = action["path"].replace("/v1/", "/ui/", 1)
         recipe = json.dumps(body["recipe"], ensure_ascii=False) if "recipe" in body else None
         # With an advised recipe, or before the model has its base, there is nothing to choose.
-        again = (
+        has_recipe_choice = (
             path.endswith(("/retry", "/relearn")) and model["state"] == "ready" and recipe is None
         )
         return ApiRequestButton(
-            action["title"], path, body.get("version"), "reason" in body, again=again, recipe=recipe
+            action["title"],
+            path,
+            body.get("version"),
+            "reason" in body,
+            again=has_recipe_choice,
+            recipe=recipe,
         )
     if action["method"] == "DELETE":
         return ApiRequestButton(

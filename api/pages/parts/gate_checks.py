@@ -49,8 +49,10 @@ def describe_gate_comparison_with_production(gate: Verdict | None) -> list[str]:
         return [f"It was not compared with the version before: {forgotten['not_measured']}."]
     visible, confused = gate.get("visible"), by_name.get("confused")
     # What it took for a new class is no loss among the classes that both versions know.
-    taken = [confused["detail"]] if confused is not None and confused.get("negative") else []
-    return [forgotten["detail"], *taken, *([visible["detail"]] if visible else [])]
+    confusion_details = (
+        [confused["detail"]] if confused is not None and confused.get("negative") else []
+    )
+    return [forgotten["detail"], *confusion_details, *([visible["detail"]] if visible else [])]
 
 
 @router.post("/ui/models/{model}/checks")

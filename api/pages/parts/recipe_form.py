@@ -123,14 +123,14 @@ def build_recipe_form(
         RecipeChoiceOption(
             f"method:{each}",
             each,
-            of["description"],
-            _explain_scenario_mismatch(of["scenarios"], model["scenario"]),
+            catalogue_entry["description"],
+            _explain_scenario_mismatch(catalogue_entry["scenarios"], model["scenario"]),
         )
-        for each, of in sorted(catalogue["methods"].items())
+        for each, catalogue_entry in sorted(catalogue["methods"].items())
     ]
     presets = [
-        RecipeChoiceOption(f"preset:{each}", each, json.dumps(of))
-        for each, of in sorted(catalogue["presets"].items())
+        RecipeChoiceOption(f"preset:{each}", each, json.dumps(catalogue_entry))
+        for each, catalogue_entry in sorted(catalogue["presets"].items())
     ]
     form = RecipeForm(
         choice if base is not None else "",

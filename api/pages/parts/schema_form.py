@@ -74,9 +74,13 @@ def build_form_fields(
     definitions = cast(Mapping[str, Any], schema.get("$defs", {}))
     fields = (
         _build_form_field(
-            definitions, of, f"{prefix}{name}", name, current.get(name, of.get("default"))
+            definitions,
+            property_schema,
+            f"{prefix}{name}",
+            name,
+            current.get(name, property_schema.get("default")),
         )
-        for name, of in schema.get("properties", {}).items()
+        for name, property_schema in schema.get("properties", {}).items()
         if name not in without
     )
     return tuple(field for field in fields if field is not None)
@@ -126,44 +130,44 @@ def iterate_form_input_names(fields: Sequence[SchemaFormField]) -> Iterator[str]
 
 
 def _build_form_field(
-    definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, current: object
+    definitions: Mapping[str, Any], schema: Mapping[str, Any], path: str, name: str, current: object
 ) -> SchemaFormField | None:
-    nullable, of = _split_nullable_schema(definitions, of)
+    nullable, schema = _split_nullable_schema(definitions, schema)
     label = name.replace("_", " ")
-    if "const" in of:
+    if "const" in schema:
         return None  # a constant leaves no choice
-    if "enum" in of:
+    if "enum" in schema:
         return SchemaFormField(
-            path, label, "choice", current, tuple(map(str, of["enum"])), nullable=nullable
+            path, label, "choice", current, tuple(map(str, schema["enum"])), nullable=nullable
         )
-    kind = of.get("type")
+    kind = schema.get("type")
     if kind == "boolean":
         return SchemaFormField(path, label, "choice", current, ("yes", "no"), nullable=nullable)
     if kind in ("number", "integer"):
         low, high = (
-            of.get("minimum", of.get("exclusiveMinimum")),
-            of.get("maximum", of.get("exclusiveMaximum")),
+            schema.get("minimum", schema.get("exclusiveMinimum")),
+            schema.get("maximum", schema.get("exclusiveMaximum")),
         )
         return SchemaFormField(
             path, label, kind, current, minimum=low, maximum=high, nullable=nullable
         )
-    if kind == "object" and of.get("properties"):
+    if kind == "object" and schema.get("properties"):
         inner = current if isinstance(current, Mapping) else {}
-        fields = build_form_fields({**of, "$defs": definitions}, inner, f"{path}.")
+        fields = build_form_fields({**schema, "$defs": definitions}, inner, f"{path}.")
         return SchemaFormField(path, label, "group", current, nullable=nullable, fields=fields)
     return SchemaFormField(path, label, "json", current, nullable=nullable)
 
 
 def _split_nullable_schema(
-    definitions: Mapping[str, Any], of: Mapping[str, Any]
+    definitions: Mapping[str, Any], schema: Mapping[str, Any]
 ) -> tuple[bool, Mapping[str, Any]]:
     """Return whether the value is nullable, and its schema without null, with `$ref` resolved."""
-    nullable, non_null = False, [one for one in of.get("anyOf", ()) if one != _NULL]
-    if "anyOf" in of and len(non_null) == 1:
-        nullable, of = len(of["anyOf"]) == 2, non_null[0]
-    if "$ref" in of:
-        of = definitions[of["$ref"].rpartition("/")[2]]
-    return nullable, of
+    nullable, non_null = False, [one for one in schema.get("anyOf", ()) if one != _NULL]
+    if "anyOf" in schema and len(non_null) == 1:
+        nullable, schema = len(schema["anyOf"]) == 2, non_null[0]
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    return nullable, schema
 
 
 def _build_patch_of_changed_inputs(

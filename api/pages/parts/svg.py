@@ -75,26 +75,30 @@ def lay_out_version_tree(
     # Oldest first, so that a parent has its lane before its children.
     ordered = list(reversed(versions))
     lanes = _assign_version_tree_lanes(ordered)
-    place = {
+    positions = {
         one.number: (_MARGIN + index * STEP, _MARGIN + lanes[one.number] * LANE)
         for index, one in enumerate(ordered)
     }
-    nodes = [VersionTreeNode(one, *place[one.number]) for one in ordered]
+    nodes = [VersionTreeNode(one, *positions[one.number]) for one in ordered]
     # A long list does not begin with the first version, so some parents are not drawn.
     edges = [
-        _build_tree_edge_path(place[one.parent], place[one.number])
+        _build_tree_edge_path(positions[one.parent], positions[one.number])
         for one in ordered
-        if one.parent is not None and one.parent in place
+        if one.parent is not None and one.parent in positions
     ]
     track = _MARGIN + (max(lanes.values(), default=0) + 1) * LANE + 6
     # Oldest first, since SVG paints later arcs over earlier ones.
     arcs = [
         (
-            _build_production_move_svg_path(place[move.previous][0], place[move.version][0], track),
+            _build_production_move_svg_path(
+                positions[move.previous][0], positions[move.version][0], track
+            ),
             move,
         )
         for move in reversed(list(moves))
-        if move.previous in place and move.version in place and move.previous != move.version
+        if move.previous in positions
+        and move.version in positions
+        and move.previous != move.version
     ]
     width = 2 * _MARGIN + max(0, len(ordered) - 1) * STEP
     return VersionTree(width, track + 34, track, nodes, edges, arcs)
@@ -112,10 +116,10 @@ def _assign_version_tree_lanes(ordered: Sequence[VersionSummaryRow]) -> dict[int
             heirs[one.parent] = one
     lanes: dict[int, int] = {}
     ends: dict[int, int] = {}  # lane → where in `ordered` it ends so far
-    place = {one.number: index for index, one in enumerate(ordered)}
+    index_by_number = {one.number: index for index, one in enumerate(ordered)}
     for index, one in enumerate(ordered):
         above = lanes.get(-1 if one.parent is None else one.parent)
-        begins = place.get(-1 if one.parent is None else one.parent, index)
+        begins = index_by_number.get(-1 if one.parent is None else one.parent, index)
         if above is not None and heirs[one.parent] is one:
             lane = above
         else:

@@ -69,7 +69,7 @@ def parse_trials_and_add_form_errors(form: RecipeForm, inputs: Mapping[str, str]
         form.errors[LISTED] = f"is empty; write a list of recipes such as {_EXAMPLE}"
         return NO_TRIALS
     try:
-        asked = TrialsRequest(parse_trial_recipes(text), choose)
+        trials_request = TrialsRequest(parse_trial_recipes(text), choose)
     except Invalid as error:
         form.errors[LISTED] = error.detail
         return NO_TRIALS
@@ -79,4 +79,4 @@ def parse_trials_and_add_form_errors(form: RecipeForm, inputs: Mapping[str, str]
             "they are, and list them as one of the recipes."
         )
         return NO_TRIALS
-    return TrialsForm(asked)
+    return TrialsForm(trials_request)

@@ -105,5 +105,5 @@ def _count_blocking_calls_of_method(
     return counts.taken()
 
 
-def _format_source_place(path: Path, line: int) -> str:
-    return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{line}"
+def _format_source_place(path: Path, line_number: int) -> str:
+    return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{line_number}"

@@ -56,7 +56,8 @@ def read_junit_results(file: Path) -> tuple[int, dict[str, str]]:
     passed, failed = 0, dict[str, str]()
     for case in ElementTree.parse(file).iter("testcase"):
         problem = next(
-            (found for tag in ("failure", "error") if (found := case.find(tag)) is not None), None
+            (element for tag in ("failure", "error") if (element := case.find(tag)) is not None),
+            None,
         )
         if problem is not None:
             failed[case.get("name", "")] = (problem.get("message") or "").partition("\n")[0][:300]

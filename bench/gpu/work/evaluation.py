@@ -41,15 +41,15 @@ def record_logit_differences_from_cpu(run: GpuCheckStepRun) -> None:
     move_network_to_device(network, device)
     for tf32 in (True, False):
         with allow_or_forbid_tf32(tf32):
-            for name, said in (
+            for name, logits in (
                 ("evaluate", compute_logits_as_service_evaluates(network, data, device)),
                 ("bare", compute_logits_by_plain_forward(network, data, device)),
             ):
-                apart = float((said - expected).norm() / expected.norm())
-                others = int((said.argmax(1) != expected.argmax(1)).sum())
+                apart = float((logits - expected).norm() / expected.norm())
+                differing_count = int((logits.argmax(1) != expected.argmax(1)).sum())
                 title = f"{name}, TF32 {'on' if tf32 else 'off'}"
                 run.record_measurement(
-                    title, {"distance": apart, "other answers": others, "of": len(data)}
+                    title, {"distance": apart, "other answers": differing_count, "of": len(data)}
                 )
                 if name == "evaluate" and not apart < TOLERANCE:
                     run.record_problem(

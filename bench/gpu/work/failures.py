@@ -43,15 +43,15 @@ def record_absent_device_failure(run: GpuCheckStepRun) -> None:
         timeout=ASK_S,
         check=True,
     )
-    answer = json.loads(done.stdout)
-    for name, value in answer.items():
+    measurements = json.loads(done.stdout)
+    for name, value in measurements.items():
         run.record_measurement(name, value)
-    if answer.get("kind") != "device":
+    if measurements.get("kind") != "device":
         run.record_problem(
-            f"a device that is not visible: the kind is {answer.get('kind')}, not device"
+            f"a device that is not visible: the kind is {measurements.get('kind')}, not device"
         )
-    if answer["auto"] != "cpu":
-        run.record_problem(f"auto chose {answer['auto']} without a visible device")
+    if measurements["auto"] != "cpu":
+        run.record_problem(f"auto chose {measurements['auto']} without a visible device")
 
 
 def record_memory_failures(run: GpuCheckStepRun) -> None:
@@ -62,30 +62,32 @@ def record_memory_failures(run: GpuCheckStepRun) -> None:
     large = create_job_bench(
         run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE
     )
-    found = _run_and_describe_failure(
+    large_failure = _run_and_describe_failure(
         lambda: large.learn_task(1, method="finetune", batch_size=LARGE)
     )
-    run.record_measurement(f"batch of {LARGE}", found)
-    if found["kind"] != "memory":
+    run.record_measurement(f"batch of {LARGE}", large_failure)
+    if large_failure["kind"] != "memory":
         run.record_problem(
-            f"batch of {LARGE}: the kind is {found['kind']}, not memory: {found['message']}"
+            f"batch of {LARGE}: the kind is {large_failure['kind']}, not memory: {large_failure['message']}"
         )
     torch.cuda.empty_cache()
     small = create_job_bench(run.folder / "small", run.device, SMALL["small-resnet"])
     free, _ = torch.cuda.mem_get_info(device)
-    held = torch.empty(max(0, free - LEFT_BYTES), dtype=torch.uint8, device=device)
+    memory_filler = torch.empty(max(0, free - LEFT_BYTES), dtype=torch.uint8, device=device)
     full = _run_and_describe_failure(lambda: small.learn_task(1, method="finetune"))
     run.record_measurement("device full", full)
     if full["kind"] not in ("memory", "none"):  # small enough for what is left on some devices
         run.record_problem(
             f"device full: the kind is {full['kind']}, not memory: {full['message']}"
         )
-    del held
+    del memory_filler
     torch.cuda.empty_cache()
-    again = _run_and_describe_failure(lambda: small.learn_task(1, method="finetune"))
-    run.record_measurement("afterwards", again)
-    if again["kind"] != "none":
-        run.record_problem(f"the process cannot learn after it had no memory: {again['message']}")
+    later_failure = _run_and_describe_failure(lambda: small.learn_task(1, method="finetune"))
+    run.record_measurement("afterwards", later_failure)
+    if later_failure["kind"] != "none":
+        run.record_problem(
+            f"the process cannot learn after it had no memory: {later_failure['message']}"
+        )
 
 
 def _run_and_describe_failure(work: Callable[[], object]) -> dict[str, Any]:

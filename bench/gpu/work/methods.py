@@ -54,12 +54,12 @@ def record_method_differences_from_cpu(run: GpuCheckStepRun) -> None:
         if not run.tiny or scenario == "class"
     ]
     figures: dict[str, Any] = {}
-    for case, found in run.iterate_parallel_case_results(compare_method_on_devices, cases):
-        figures[case.case_name] = found
-        if isinstance(found, str):
-            run.record_problem(f"{case.case_name}: {found}")
+    for case, case_result in run.iterate_parallel_case_results(compare_method_on_devices, cases):
+        figures[case.case_name] = case_result
+        if isinstance(case_result, str):
+            run.record_problem(f"{case.case_name}: {case_result}")
         else:
-            for precision, row in found.items():
+            for precision, row in case_result.items():
                 if row["accuracy drop"] > MAX_ACCURACY_DROP:
                     run.record_problem(
                         f"{case.case_name}, {precision}: accuracies {row['device']}, on the CPU "
@@ -116,14 +116,16 @@ def compute_relative_weight_distance(learned: Learned, expected: Learned) -> flo
     Raises:
         ValueError: the tensors have other names, or are not finite.
     """
-    weights, others = load_network_tensors(learned), load_network_tensors(expected)
-    if weights.keys() != others.keys():
+    weights, expected_weights = load_network_tensors(learned), load_network_tensors(expected)
+    if weights.keys() != expected_weights.keys():
         raise ValueError(
-            f"other tensors than on the CPU: {sorted(weights.keys() ^ others.keys())[:5]}"
+            f"other tensors than on the CPU: {sorted(weights.keys() ^ expected_weights.keys())[:5]}"
         )
-    names = [name for name, tensor in others.items() if tensor.is_floating_point()]
-    apart = sum(float((weights[n].double() - others[n].double()).square().sum()) for n in names)
-    size = sum(float(others[n].double().square().sum()) for n in names)
+    names = [name for name, tensor in expected_weights.items() if tensor.is_floating_point()]
+    apart = sum(
+        float((weights[n].double() - expected_weights[n].double()).square().sum()) for n in names
+    )
+    size = sum(float(expected_weights[n].double().square().sum()) for n in names)
     if not math.isfinite(apart):
         raise ValueError("weights are not finite")
     return math.sqrt(apart / max(size, 1e-30))

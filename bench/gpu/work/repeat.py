@@ -59,14 +59,14 @@ def record_repeatability(run: GpuCheckStepRun) -> None:
         if _is_network_accepted_by_method(method, network)
     ]
     figures: dict[str, Any] = {}
-    for case, found in run.iterate_parallel_case_results(
+    for case, case_result in run.iterate_parallel_case_results(
         compare_repeated_and_resumed_training, cases
     ):
-        figures[case.case_name] = found
-        if isinstance(found, str):
-            run.record_problem(f"{case.case_name}: {found}")
-        elif case.deterministic and not (found["repeat"] and found["resume"]):
-            run.record_problem(f"{case.case_name}: other bits in {', '.join(found['parts'])}")
+        figures[case.case_name] = case_result
+        if isinstance(case_result, str):
+            run.record_problem(f"{case.case_name}: {case_result}")
+        elif case.deterministic and not (case_result["repeat"] and case_result["resume"]):
+            run.record_problem(f"{case.case_name}: other bits in {', '.join(case_result['parts'])}")
         run.record_measurement("cases", dict(sorted(figures.items())))
     record_determinism_cost(run)
 
@@ -92,21 +92,21 @@ def compare_repeated_and_resumed_training(case: RepeatabilityCase) -> dict[str, 
             Path(folder), case.device, {"name": case.network}, size=16, n=IMAGES, n_held_out=16
         )
         first = bench.learn_task(1, **recipe)
-        second, again = (bench.learn_task(2, first, **recipe) for _ in range(2))
+        second, repeated = (bench.learn_task(2, first, **recipe) for _ in range(2))
         resumed = bench.resumed(2, first, SNAPSHOT_AT, KILL_AT, **recipe)
-        return _compare_repeated_runs(second, again, resumed)
+        return _compare_repeated_runs(second, repeated, resumed)
 
 
-def _compare_repeated_runs(second: Learned, again: Learned, resumed: Learned) -> dict[str, Any]:
+def _compare_repeated_runs(second: Learned, repeated: Learned, resumed: Learned) -> dict[str, Any]:
     digests = second.digests
     other = {
         part
-        for run in (again, resumed)
+        for run in (repeated, resumed)
         for part in digests.keys() | run.digests.keys()
         if digests.get(part) != run.digests.get(part)
     }
     return {
-        "repeat": again.digests == digests,
+        "repeat": repeated.digests == digests,
         "resume": resumed.digests == digests,
         "parts": sorted(other),
         "nondeterministic": second.result["environment"]["nondeterministic"],

@@ -67,11 +67,11 @@ def _collect_update_measurements(client: Perennial, model: str, job: Job) -> dic
     """Describe an update: seconds, device, number format and mean accuracy of its version."""
     if job.version is None or job.started_at is None or job.finished_at is None:
         return {"device": None}
-    begun, ended = (datetime.fromisoformat(at) for at in (job.started_at, job.finished_at))
+    started_at, ended = (datetime.fromisoformat(at) for at in (job.started_at, job.finished_at))
     environment = client.versions.retrieve(model, job.version).manifest.environment
     assert environment is not None
     return {
-        "seconds": round((ended - begun).total_seconds(), 2),
+        "seconds": round((ended - started_at).total_seconds(), 2),
         "device": environment.device,
         "precision": environment.precision,
         "mean accuracy": client.metrics.retrieve(model).summary.acc,

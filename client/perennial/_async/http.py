@@ -209,20 +209,20 @@ class AsyncHttp:
         finally:
             await response.aclose()
 
-    async def _read_body(self, answer: httpx2.Response, most_bytes: int) -> bytes:
+    async def _read_body(self, response: httpx2.Response, most_bytes: int) -> bytes:
         """Read the body of a response. Raises BadAnswer if it is too large or too slow."""
         # The limit counts decompressed bytes, so that a small response cannot fill the memory.
         meter, content = ResponseBodyLimitMeter(most_bytes, self._timeout_s), bytearray()
-        async for chunk in answer.aiter_bytes():
-            meter.count_received_bytes(len(chunk), answer.num_bytes_downloaded)
+        async for chunk in response.aiter_bytes():
+            meter.count_received_bytes(len(chunk), response.num_bytes_downloaded)
             content += chunk
         return bytes(content)
 
-    def _refuse_redirect_or_unknown_encoding(self, answer: httpx2.Response) -> None:
+    def _refuse_redirect_or_unknown_encoding(self, response: httpx2.Response) -> None:
         """Raise BadAnswer for a redirect or an unexpected content encoding."""
-        status, coding = answer.status_code, answer.headers.get("Content-Encoding", "")
+        status, coding = response.status_code, response.headers.get("Content-Encoding", "")
         if 300 <= status < 400 and status != NOT_MODIFIED:
-            to = quote_refused_value(answer.headers.get("Location", "nowhere"))
+            to = quote_refused_value(response.headers.get("Location", "nowhere"))
             raise BadAnswer(
                 f"The service at {self.url} answers {status} and points to {to}. This client "
                 "follows no redirect: the key stays with the service that was named. Give the "

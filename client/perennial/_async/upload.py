@@ -273,9 +273,9 @@ class _ResumableUpload:
             raise
         return self._parse_upload_offset(response)
 
-    def _parse_upload_offset(self, answer: ApiResponse) -> int:
+    def _parse_upload_offset(self, response: ApiResponse) -> int:
         offset = require_number_in_response_header(
-            answer.headers.get("Upload-Offset"), "Upload-Offset"
+            response.headers.get("Upload-Offset"), "Upload-Offset"
         )
         if offset > self._size:
             raise BadAnswer(f"The service has {offset:,} bytes of an upload of {self._size:,}.")

@@ -90,7 +90,7 @@ class Page(Generic[T]):
 
 
 def request_list_page(
-    http: Http, of: PaginatedListQuery[T], cursor: str | None = None, number: int = 1
+    http: Http, list_query: PaginatedListQuery[T], cursor: str | None = None, number: int = 1
 ) -> Page[T]:
     """Request the page of a list that begins at `cursor`; None: the first page.
 
@@ -100,13 +100,15 @@ def request_list_page(
     # Otherwise a hostile service could keep the loop going with ever new cursors.
     if number > responses.MAX_PAGES:
         raise BadAnswer(
-            f"The service's list {of.path} has more than {responses.MAX_PAGES} pages; the rest was "
+            f"The service's list {list_query.path} has more than {responses.MAX_PAGES} pages; the rest was "
             f"not read."
         )
     # In this order, so that the caller's limit replaces PAGE, and nothing replaces the cursor.
-    page = http.get(object, of.path, {"limit": PAGE, **of.params, "cursor": cursor})
+    page = http.get(
+        object, list_query.path, {"limit": PAGE, **list_query.params, "cursor": cursor}
+    )
     if not isinstance(page, dict) or not isinstance(page.get("items"), list):
-        raise BadAnswer(f"The service's answer to {of.path} is no list.")
+        raise BadAnswer(f"The service's answer to {list_query.path} is no list.")
     following = page.get("next_cursor")
     # The cursor is sent back in a URL, and a repeated one would make the loop endless.
     if following is not None and (
@@ -115,8 +117,12 @@ def request_list_page(
         or not drop_unsafe_header_value(following)
     ):
         raise BadAnswer(
-            f"The service's list {of.path} does not go on: its cursor is {quote_refused_value(following)}."
+            f"The service's list {list_query.path} does not go on: its cursor is {quote_refused_value(following)}."
         )
     return Page(
-        http, of, [convert_from_json(of.kind, item) for item in page["items"]], following, number
+        http,
+        list_query,
+        [convert_from_json(list_query.kind, item) for item in page["items"]],
+        following,
+        number,
     )

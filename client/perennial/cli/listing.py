@@ -70,7 +70,7 @@ class ListingFormat:
         """
         if self.columns is None:
             return list(range(len(columns)))
-        places = {_normalize_heading(name): place for place, name in enumerate(columns)}
+        places = {_normalize_heading(name): index for index, name in enumerate(columns)}
         unknown = [name for name in self.columns if _normalize_heading(name) not in places]
         if unknown:
             raise click.UsageError(

@@ -127,10 +127,12 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
     before, colon, typed = unindented.rpartition(": perennial ")
     if colon and len(text) > width:  # a long command stays whole, on a line of its own
         return f"{_wrap_line(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
-    whole = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(" ", _UNBROKEN), unindented)
+    unbreakable_text = re.sub(
+        r"`[^`]*`", lambda quoted: quoted[0].replace(" ", _UNBROKEN), unindented
+    )
     # Options and file names have hyphens, and broken there they could not be copied.
     return textwrap.fill(
-        whole,
+        unbreakable_text,
         width,
         initial_indent=indent,
         subsequent_indent=indent + hanging,

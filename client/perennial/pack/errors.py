@@ -20,12 +20,12 @@ class PathOutsideFolder(PackError):
         found: the sentence that names the path, without advice.
     """
 
-    def __init__(self, found: str) -> None:
+    def __init__(self, problem: str) -> None:
         super().__init__(
-            f"{found} Only what is in the folder is sent; -o allow_outside=true "
+            f"{problem} Only what is in the folder is sent; -o allow_outside=true "
             f"(allow_outside=True) sends this too."
         )
-        self.found = found
+        self.found = problem
 
 
 class Undecided(PackError):

@@ -80,7 +80,7 @@ def _watch_download_process(
     stall_s: float,
 ) -> HubDownloadCompletedEvent:
     """Wait until the download process ends, and report its progress meanwhile."""
-    begun: HubDownloadStartedEvent | None = None
+    started_event: HubDownloadStartedEvent | None = None
     size, grew_at = 0, time.monotonic()
     assert process.stdout is not None
     while True:
@@ -88,14 +88,14 @@ def _watch_download_process(
             event = _parse_download_event_line(process.stdout.readline())
             if not isinstance(event, HubDownloadStartedEvent):
                 return _require_successful_download(event)
-            begun = event
+            started_event = event
         if must_stop():
             raise IngestStopped
-        if begun is not None:
+        if started_event is not None:
             # Measured on the file, since the process reports only its beginning and its end.
-            previous_size, size = size, _get_downloaded_file_size(begun.path)
+            previous_size, size = size, _get_downloaded_file_size(started_event.path)
             grew_at = time.monotonic() if size != previous_size else grew_at
-            progress(size, begun.bytes)
+            progress(size, started_event.bytes)
         if time.monotonic() - grew_at > stall_s:
             raise PretrainedWeightsUnavailable(f"Nothing came from the Hub for {stall_s:g} s")
 

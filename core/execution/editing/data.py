@@ -104,10 +104,12 @@ def write_and_store_edited_task_data(
     elif train is not None and not train.remaining_labels:
         raise make_emptied_task_error(number)
     if number in changes.dropped:
-        gone = TaskStateBeforeOrAfterEdit(number=number, classes={}, n_train=0, n_held_out=0)
+        emptied_state = TaskStateBeforeOrAfterEdit(
+            number=number, classes={}, n_train=0, n_held_out=0
+        )
         sized = before.model_copy(update={"bytes": {}})
         paths = _read_removed_image_paths(blobs, before.traces, (train, held_out), changes)
-        return EditedTaskData(sized, gone, names, train, held_out, rows, {}, paths)
+        return EditedTaskData(sized, emptied_state, names, train, held_out, rows, {}, paths)
     classes = _count_images_per_edited_label(task, changes, train, held_out)
     new_names = order_task_labels_by_dataset_number(facts.model, classes)
     files: dict[str, Path] = {}
@@ -258,8 +260,8 @@ def _count_images_per_edited_label(
         new = changes.classes.get(name, name)
         if new is not None:
             counts[new] = counts.get(new, 0) + count
-    known = ([], []) if train is None else (train.before, train.after)
-    for old, label in zip(*known, strict=True):
+    labels_before_and_after = ([], []) if train is None else (train.before, train.after)
+    for old, label in zip(*labels_before_and_after, strict=True):
         moved = changes.classes.get(old, old)
         if label != moved:
             if moved is not None:

@@ -29,7 +29,7 @@ class IntermediateEditedVersion:
 
 
 def renumber_classes_of_edited_version(
-    line: IntermediateEditedVersion, numbers: Sequence[int], folder: Path
+    edited_version: IntermediateEditedVersion, numbers: Sequence[int], folder: Path
 ) -> IntermediateEditedVersion:
     """Renumber the classes of a version within an edit, moving the rows of its classifier.
 
@@ -37,31 +37,34 @@ def renumber_classes_of_edited_version(
     reads their numbers through a map: there may be hundreds of tasks.
 
     Args:
-        line: the line under the former numbers; its manifest has the new classes.
+        edited_version: the line under the former numbers; its manifest has the new classes.
         numbers: new number of each former class.
         folder: for the classifier.
     """
-    size = len(line.manifest.classes or [])
+    size = len(edited_version.manifest.classes or [])
     # If new classes are only appended, stored numbers stay valid and need no map.
     is_extended = list(numbers) == list(range(len(numbers)))
     if is_extended and len(numbers) == size:
-        return line
+        return edited_version
     former: list[int | None] = [None] * size
     # Backwards: of several merged classes, the row of the first one remains.
     for old in range(len(numbers) - 1, -1, -1):
         if numbers[old] != GONE:
             former[numbers[old]] = old
-    parts = dict(line.parts)
+    parts = dict(edited_version.parts)
     for name in parts.keys() & set(_OF_CLASSES):
         path = folder / f"{name}.safetensors"
         rewrite.write_tensors_with_reordered_class_rows(parts[name].path, path, former)
         parts[name] = parts[name].model_copy(update={"path": path})
     if is_extended:
-        return replace(line, parts=parts)
-    last = len(line.class_numbers)
-    maps = [*(compose_class_maps(known, numbers) for known in line.class_numbers), list(numbers)]
+        return replace(edited_version, parts=parts)
+    last = len(edited_version.class_numbers)
+    maps = [
+        *(compose_class_maps(class_map, numbers) for class_map in edited_version.class_numbers),
+        list(numbers),
+    ]
     for name, part in parts.items():
         if part.type in PER_TASK:
-            place = last if part.numbers is None else part.numbers
-            parts[name] = part.model_copy(update={"numbers": place})
-    return replace(line, parts=parts, class_numbers=maps)
+            map_index = last if part.numbers is None else part.numbers
+            parts[name] = part.model_copy(update={"numbers": map_index})
+    return replace(edited_version, parts=parts, class_numbers=maps)

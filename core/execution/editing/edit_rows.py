@@ -101,24 +101,24 @@ def read_and_check_edit_job_inputs(
             for task in lineage.read_tasks_by_numbers(session, model, taught, with_reports=False)
         }
         if edit.way == "recompute":
-            again, start = edit.tasks, head
+            relearned_tasks, start = edit.tasks, head
             features = {
                 name: each.part
                 for name, each in find_feature_version_parts_by_name(
                     session, model, head, taught
                 ).items()
             }
-            for number in again:
+            for number in relearned_tasks:
                 if get_names_of_task_feature_parts(number)[0] not in features:
                     raise _make_edit_data_gone_error(f"The features of task {number} were deleted")
         elif edit.way in ("rename", "patch"):
-            again, start = [], head
+            relearned_tasks, start = [], head
             feature_parts = find_feature_version_parts_by_name(session, model, head, taught)
             features = {name: each.part for name, each in feature_parts.items()}
         else:
             start, features = find_version_to_relearn_from(session, model, head, edit.tasks[0]), {}
-            again = taught[len(list_taught_tasks(start.manifest)) :]
-            for number in again:
+            relearned_tasks = taught[len(list_taught_tasks(start.manifest)) :]
+            for number in relearned_tasks:
                 task = tasks[number]
                 if task.train_deleted_at is not None or task.data_deleted_at is not None:
                     raise _make_edit_data_gone_error(
@@ -135,7 +135,7 @@ def read_and_check_edit_job_inputs(
             if not part.deleted_at
         ]
         damage.require_undamaged_model_objects(session, model.id, keys)
-        stored = _read_recipes_of_relearned_tasks(session, model, edit, head, again)
+        stored = _read_recipes_of_relearned_tasks(session, model, edit, head, relearned_tasks)
         return RowsForEditJob(
             model=model,
             edit=edit,
@@ -161,8 +161,8 @@ def read_and_check_edit_job_inputs(
 
 def _read_knn_probe(session: Session, version: Version) -> VersionFeatureKnnProbeResult | None:
     """Read the k-NN probe of a version; None if it was not measured."""
-    found = read_version_measurements(session, version.model_id, [version.number], {PROBE})
-    document = found[version.number].get(PROBE)
+    measurements = read_version_measurements(session, version.model_id, [version.number], {PROBE})
+    document = measurements[version.number].get(PROBE)
     return None if document is None else VersionFeatureKnnProbeResult.from_json(document)
 
 
@@ -203,7 +203,7 @@ def _count_held_out_images_by_class(session: Session, head: Version) -> dict[int
 
 
 def _read_recipes_of_relearned_tasks(
-    session: Session, model: Model, edit: Edit, head: Version, again: Sequence[int]
+    session: Session, model: Model, edit: Edit, head: Version, relearned_tasks: Sequence[int]
 ) -> dict[int, Recipe]:
     """Read the recorded recipe of each task that an edit learns again, in order.
 
@@ -211,13 +211,13 @@ def _read_recipes_of_relearned_tasks(
     """
     assert head.manifest.recipe is not None, "a version that was taught a task has a recipe"
     if edit.way == "recompute":
-        return dict.fromkeys(again, head.manifest.recipe)
+        return dict.fromkeys(relearned_tasks, head.manifest.recipe)
     query = (
         select(Version.task_number, Version.manifest)
         .join(Job, Job.id == Version.job_id)
         .where(
             Version.model_id == model.id,
-            Version.task_number.in_(again),
+            Version.task_number.in_(relearned_tasks),
             Job.kind == str(JobKind.LEARN),
             Version.status == "published",
         )
@@ -225,7 +225,7 @@ def _read_recipes_of_relearned_tasks(
     )
     # A task that was learned several times has the recipe of the last time.
     recipes = {number: manifest.recipe for number, manifest in session.execute(query)}
-    return {number: recipes.get(number) or head.manifest.recipe for number in again}
+    return {number: recipes.get(number) or head.manifest.recipe for number in relearned_tasks}
 
 
 def _make_edit_data_gone_error(text: str) -> Invalid:

@@ -93,8 +93,8 @@ class EditProcessChain:
     def relearned_tasks(self) -> list[int]:
         """Numbers of the tasks that the edit job learns again, in order."""
         dropped = self._facts.changes.dropped
-        again = [number for number in self._facts.recipes if number not in dropped]
-        return [self._carrier] if self._carrier is not None else again
+        task_numbers = [number for number in self._facts.recipes if number not in dropped]
+        return [self._carrier] if self._carrier is not None else task_numbers
 
     @property
     def _tasks_remaining_after_edit(self) -> list[int]:
@@ -240,7 +240,9 @@ class EditProcessChain:
         write_image_dataset_file(path, np.zeros(0, np.int64), shape, [])
         return path
 
-    def write_relearning_spec(self, line: IntermediateEditedVersion, number: int) -> Path:
+    def write_relearning_spec(
+        self, intermediate_version: IntermediateEditedVersion, number: int
+    ) -> Path:
         """Write the spec of a process that learns one task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
@@ -250,12 +252,14 @@ class EditProcessChain:
         history = self._fetch_other_tasks_to_measure(number) if is_last else []
         return _write_process_spec(
             folder,
-            self._build_job_spec(line, self._find_task_recipe(number), task, history, folder),
+            self._build_job_spec(
+                intermediate_version, self._find_task_recipe(number), task, history, folder
+            ),
         )
 
     def _build_job_spec(
         self,
-        line: IntermediateEditedVersion,
+        intermediate_version: IntermediateEditedVersion,
         recipe: Recipe,
         task: TaskToLearn,
         history: list[EarlierTask],
@@ -280,10 +284,10 @@ class EditProcessChain:
             # The edit itself changes the report of a batch that it learns again.
             inspects_task=False,
             parent=StartingVersion(
-                version=line.manifest.version or 0,
-                manifest=line.manifest,
-                parts=list(line.parts.values()),
-                class_numbers=line.class_numbers,
+                version=intermediate_version.manifest.version or 0,
+                manifest=intermediate_version.manifest,
+                parts=list(intermediate_version.parts.values()),
+                class_numbers=intermediate_version.class_numbers,
             ),
             base=base,
             out=folder / "out",
@@ -294,16 +298,16 @@ class EditProcessChain:
         )
 
     def build_next_starting_version(
-        self, line: IntermediateEditedVersion, number: int, out: Path
+        self, intermediate_version: IntermediateEditedVersion, number: int, out: Path
     ) -> IntermediateEditedVersion:
         """Return the version state from which the edit's next learning process starts."""
         document = _read_job_result(out)
         recipe = self._find_task_recipe(number)
         dropped = self._facts.changes.dropped
-        taught = [n for n in list_taught_tasks(line.manifest) if n not in dropped]
-        manifest = line.manifest.model_copy(
+        taught = [n for n in list_taught_tasks(intermediate_version.manifest) if n not in dropped]
+        manifest = intermediate_version.manifest.model_copy(
             update={
-                "version": (line.manifest.version or 0) + 1,
+                "version": (intermediate_version.manifest.version or 0) + 1,
                 "task": number,
                 "tasks": taught if number in taught else [*taught, number],
                 "classes": document.classes,
@@ -315,7 +319,9 @@ class EditProcessChain:
                 "temperature": document.temperature,
             }
         )
-        earlier = {name: part for name, part in line.parts.items() if part.type in PER_TASK}
+        earlier = {
+            name: part for name, part in intermediate_version.parts.items() if part.type in PER_TASK
+        }
         new_parts = {
             part.name: LocalVersionPartFile(name=part.name, type=part.type, path=out / part.file)
             for part in document.parts
@@ -325,22 +331,22 @@ class EditProcessChain:
             **new_parts,
             **{name: part for name, part in earlier.items() if name not in new_parts},
         }
-        return replace(line, manifest=manifest, parts=parts)
+        return replace(intermediate_version, manifest=manifest, parts=parts)
 
     def complete_result_with_unchanged_tasks(
-        self, line: IntermediateEditedVersion, out: Path
+        self, intermediate_version: IntermediateEditedVersion, out: Path
     ) -> None:
         """Complete the final result of an edit with parts of unchanged tasks and with database
         changes.
 
         Args:
-            line: the version after the last process.
+            intermediate_version: the version after the last process.
         """
         document = _read_job_result(out)
         present = {part.name for part in document.parts}
         parts = list(document.parts)
         for name in sorted(self._renewed - present):
-            part = line.parts[name]
+            part = intermediate_version.parts[name]
             file = f"parts/{name}.safetensors"
             shutil.copyfile(part.path, out / file)
             parts.append(NewVersionPartFile(name=name, type=part.type, file=file))
@@ -441,13 +447,13 @@ class EditProcessChain:
         recipes = self._facts.recipes
         return recipes.get(number) or next(reversed(recipes.values()))
 
-    def _fetch_other_tasks_to_measure(self, own: int | None) -> list[EarlierTask]:
-        """Return the tasks of the edited version other than `own`, on which it is measured."""
+    def _fetch_other_tasks_to_measure(self, excluded_task: int | None) -> list[EarlierTask]:
+        """Return the tasks of the edited version other than `excluded_task`, on which it is measured."""
         facts = self._facts
         listed = []
         for number in self._tasks_remaining_after_edit:
             data = self._edited.get(number)
-            if number == own:
+            if number == excluded_task:
                 continue
             if data is None:
                 features = self._held_out_features.get(number)
@@ -474,7 +480,7 @@ class EditProcessChain:
         return fetch_blob_if_undamaged(self._blobs, digest)
 
     def _renumber_version_classes_after_edit(
-        self, line: IntermediateEditedVersion
+        self, intermediate_version: IntermediateEditedVersion
     ) -> IntermediateEditedVersion:
         """Renumber the head version's classes in the order of first appearance after the edit.
 
@@ -487,15 +493,17 @@ class EditProcessChain:
         named = [facts.changes.classes.get(name, name) for name in classes]
         outdated = {
             name
-            for name, part in line.parts.items()
+            for name, part in intermediate_version.parts.items()
             if part.type in PER_TASK and int(name.split(".")[1]) in self._edited
         }
-        current_parts = {name: part for name, part in line.parts.items() if name not in outdated}
+        current_parts = {
+            name: part for name, part in intermediate_version.parts.items() if name not in outdated
+        }
         numbers = [GONE if name is None else position.get(name, GONE) for name in named]
         self._record_class_number_changes(numbers)
-        manifest = line.manifest.model_copy(update={"classes": new})
+        manifest = intermediate_version.manifest.model_copy(update={"classes": new})
         return renumber_classes_of_edited_version(
-            replace(line, manifest=manifest, parts=current_parts), numbers, folder
+            replace(intermediate_version, manifest=manifest, parts=current_parts), numbers, folder
         )
 
     def _record_class_number_changes(self, numbers: list[int]) -> None:

@@ -35,7 +35,7 @@ def write_head_as_result_with_renamed_classes(
     manifest = facts.head.manifest
     assert manifest.method is not None and manifest.environment is not None
     assert manifest.normalise is not None, "the head was taught a task"
-    known = {
+    optional_fields = {
         "network": manifest.network,
         "temperature": manifest.temperature,
         "problem": manifest.problem,
@@ -55,7 +55,7 @@ def write_head_as_result_with_renamed_classes(
         trainable=0,
         parameters=manifest.parameters or 0,
         images=0,
-        **{name: value for name, value in known.items() if value is not None},
+        **{name: value for name, value in optional_fields.items() if value is not None},
     )
     (out / "result.json").write_text(json.dumps(document.to_json(), ensure_ascii=False))
     return document

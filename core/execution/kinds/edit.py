@@ -29,27 +29,29 @@ def _run_edit_job(work: ClaimedJobContext) -> None:
             work.publish(chain.write_result_of_renaming_edit())
             return
         patch = chain.write_class_patch_spec() if facts.edit.way == "patch" else None
-        line = chain.load_first_starting_version() if patch is None else patch[0]
+        starting_version = chain.load_first_starting_version() if patch is None else patch[0]
     hit_failpoint("edit-prepared")
-    made: Path | None = work.folder
+    result_folder: Path | None = work.folder
     if patch is not None:
-        made = work.process(patch[1])
+        result_folder = work.process(patch[1])
     for number in chain.relearned_tasks:
         if work.must_stop():
             raise IngestStopped
         with reword_damage_errors_of_model(work.db, facts.model.id):
-            spec = chain.write_relearning_spec(line, number)
-        made = work.process(spec)
-        if made is None:
+            spec = chain.write_relearning_spec(starting_version, number)
+        result_folder = work.process(spec)
+        if result_folder is None:
             return
-        line = chain.build_next_starting_version(line, number, made)
+        starting_version = chain.build_next_starting_version(
+            starting_version, number, result_folder
+        )
         hit_failpoint("edit-learned")
-    if made is None:
+    if result_folder is None:
         return
     with reword_damage_errors_of_model(work.db, facts.model.id):
-        chain.complete_result_with_unchanged_tasks(line, made)
+        chain.complete_result_with_unchanged_tasks(starting_version, result_folder)
     hit_failpoint("edit-finished")
-    work.publish(made)
+    work.publish(result_folder)
 
 
 EDIT = JobKindDefinition(

@@ -94,7 +94,7 @@ def _export_version_to_download(work: ClaimedJobContext) -> JobOutcome | None:
 
 
 def _store_version_download(
-    work: ClaimedJobContext, blobs: Blobs, order: ExportJobInputs, made: Path
+    work: ClaimedJobContext, blobs: Blobs, order: ExportJobInputs, export_folder: Path
 ) -> tuple[str, int]:
     """Zip an export's output, store and register it, and return its digest and size in bytes.
 
@@ -111,7 +111,7 @@ def _store_version_download(
     form.write_download(
         file,
         VersionToExport(
-            order.manifest, parts, load_recipe_catalogue(work.settings), made, order.sure
+            order.manifest, parts, load_recipe_catalogue(work.settings), export_folder, order.sure
         ),
     )
     sha256, size = blobs.put_file(file, move=True)

@@ -221,10 +221,10 @@ def _require_storage_room_of_owner(work: ClaimedJobContext, size: int) -> None:
         return
     with work.db.read() as session:
         owner = session.get_one(Model, work.claim.model_id).owner_id
-    used = stored_bytes.measure_and_store_owner_bytes(work.db, owner)
-    if used + size > limit:
+    used_bytes = stored_bytes.measure_and_store_owner_bytes(work.db, owner)
+    if used_bytes + size > limit:
         raise StorageQuotaReached(
-            f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
+            f"{used_bytes} of the {limit} bytes that one owner may store are taken, and the weights have "
             f"{size}. Delete models, a task's data or a model's memory, and "
             f"{_describe_fetch_retry_request(work)}."
         )

@@ -50,11 +50,11 @@ def _learn_trials_and_publish_choice(work: ClaimedJobContext) -> None:
     while (number := trials.begin_next_trial()) is not None:
         hit_failpoint("trial-begun")
         folder = work.folder / f"trial-{number}"
-        made = work.process(_fetch_inputs_and_write_spec(work, folder))
+        result_folder = work.process(_fetch_inputs_and_write_spec(work, folder))
         # The end of the attempt is recorded; another one continues with the next trial.
-        if made is None:
+        if result_folder is None:
             return
-        trials.store_result(number, made, work.judge(made))
+        trials.store_result(number, result_folder, work.judge(result_folder))
         shutil.rmtree(folder, ignore_errors=True)
         if work.must_stop():
             raise IngestStopped

@@ -63,11 +63,11 @@ def _decode_and_store_held_out_images(work: ClaimedJobContext) -> None:
     decoded = decode_uploaded_batch(
         work, folder, lambda session, job: sorted(_get_task_to_measure(session, job).classes)
     )
-    report, made = decoded.report, decoded.made
+    report, batch = decoded.report, decoded.made
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
-    files = [made.held_out, made.traces]
+    files = [batch.held_out, batch.traces]
     digests = [blobs.put_file(file, link=True)[0] for file in files]
     with work.db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
@@ -77,17 +77,17 @@ def _decode_and_store_held_out_images(work: ClaimedJobContext) -> None:
                 blobs.put_file(file)
         job = lock_claimed_job(session, work.claim)
         task = _get_task_to_measure(session, job, lock=True)
-        _record_decoded_held_out_data(task, made, report, digests)
-        found: BatchCheck = {
+        _record_decoded_held_out_data(task, batch, report, digests)
+        batch_check: BatchCheck = {
             **report,
             "valid": True,
-            "checked": made.report["checked"],
-            "report": made.report,
-            "n_held_out": made.n_held_out,
+            "checked": batch.report["checked"],
+            "report": batch.report,
+            "n_held_out": batch.n_held_out,
         }
-        job.report = found
+        job.report = batch_check
         now = work.db.now(session)
-        for log_line in batch_log.build_batch_decoding_log_lines(made):
+        for log_line in batch_log.build_batch_decoding_log_lines(batch):
             job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         session.flush()
@@ -143,7 +143,7 @@ def _get_task_to_measure(session: Session, job: Job, *, lock: bool = False) -> T
 
 
 def _record_decoded_held_out_data(
-    task: Task, made: IngestedBatch, report: BatchCheck, digests: list[str]
+    task: Task, batch: IngestedBatch, report: BatchCheck, digests: list[str]
 ) -> None:
     """Write the decoding result to the task's row; digests: of the held-out part and the traces."""
     task.sha256, task.bytes, task.media_type = (
@@ -152,12 +152,12 @@ def _record_decoded_held_out_data(
         report["media_type"],
     )
     # Classes without an image stay, since the classifier knows them.
-    task.classes = {name: made.classes.get(name, 0) for name in task.classes}
-    task.n_held_out = made.n_held_out
-    task.report = made.report
-    task.warnings = list(made.warnings)
+    task.classes = {name: batch.classes.get(name, 0) for name in task.classes}
+    task.n_held_out = batch.n_held_out
+    task.report = batch.report
+    task.warnings = list(batch.warnings)
     task.held_out_sha256, task.traces_sha256 = digests
-    task.traces_bytes = made.traces.stat().st_size
+    task.traces_bytes = batch.traces.stat().st_size
     task.held_out_deleted_at = None
 
 

@@ -72,5 +72,7 @@ def decode_uploaded_batch(
 
     path = fetch_uploaded_archive(work.db, work.store, model.id, archive, folder)
     monitor = DecodingCallbacks(report_progress, work.must_stop)
-    made = decode_batch_within_limits(path, archive, model, work.settings, folder, monitor)
-    return DecodedUpload(job, model, report, made)
+    ingested_batch = decode_batch_within_limits(
+        path, archive, model, work.settings, folder, monitor
+    )
+    return DecodedUpload(job, model, report, ingested_batch)

@@ -24,35 +24,35 @@ def _run_validate_job(work: ClaimedJobContext) -> JobOutcome:
     """Run a validate job: decode a batch, and report its problems without learning it."""
     begin = time.monotonic()
     decoded = decode_uploaded_batch(work, work.folder, lambda _session, _job: None)
-    job, model, report, made = decoded.job, decoded.model, decoded.report, decoded.made
+    job, model, report, batch = decoded.job, decoded.model, decoded.report, decoded.made
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
-    made = add_earlier_task_duplicates_to_report(
-        work.db, blobs, model, None, made, near=is_looked_through
+    batch = add_earlier_task_duplicates_to_report(
+        work.db, blobs, model, None, batch, near=is_looked_through
     )
     # As for a submission, contradictions with earlier tasks show only after decoding.
-    refuse_unaccepted_label_contradictions(made.report)
+    refuse_unaccepted_label_contradictions(batch.report)
     INGEST_SECONDS.observe(time.monotonic() - begin)
-    INGEST_IMAGES.inc(made.n_train + made.n_held_out)
+    INGEST_IMAGES.inc(batch.n_train + batch.n_held_out)
     warnings = report["warnings"]
     completed_report: BatchCheck = {
         **report,
         "valid": True,
-        "classes": dict(made.classes),
-        "n_train": made.n_train,
-        "n_held_out": made.n_held_out,
-        "ignored": made.report["ignored"],
-        "notes": made.report["notes"],
-        "report": made.report,
-        "checked": made.report["checked"],
+        "classes": dict(batch.classes),
+        "n_train": batch.n_train,
+        "n_held_out": batch.n_held_out,
+        "ignored": batch.report["ignored"],
+        "notes": batch.report["notes"],
+        "report": batch.report,
+        "checked": batch.report["checked"],
         "not_checked": [LEARNED_LATER],
         # The checks of the request may have said the same before anything was decoded.
-        "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
+        "warnings": [*warnings, *(text for text in batch.warnings if text not in warnings)],
     }
     summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
-    return JobOutcome(completed_report, [*batch_log.build_batch_decoding_log_lines(made), summary])
+    return JobOutcome(completed_report, [*batch_log.build_batch_decoding_log_lines(batch), summary])
 
 
 # The first priority, since a check may overtake older batches (`docs/operations.md`).

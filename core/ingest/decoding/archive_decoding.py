@@ -87,8 +87,8 @@ class ArchiveDecodingRun:
 
     def _decode_files(self, source: Path, contents: ArchiveContents) -> ImageDecodingResults:
         members, layout = contents.members, contents.layout
-        of = np.array(layout.of, np.int64)
-        index = np.flatnonzero(of != IGNORED)
+        class_numbers = np.array(layout.of, np.int64)
+        index = np.flatnonzero(class_numbers != IGNORED)
         columns = self.scratch / "columns"
         packed = _write_member_columns_for_decoder(columns, members, index)
 
@@ -100,7 +100,7 @@ class ArchiveDecodingRun:
         )
         self._run_decoder_pool([(plan, _divide_rows_into_ranges(packed, 0))], get_row_name, layout)
         test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
-        return self._collect_decoding_results(get_row_name, of[index], test)
+        return self._collect_decoding_results(get_row_name, class_numbers[index], test)
 
     def _decode_arrays(self, source: Path, contents: ArchiveContents) -> ImageDecodingResults:
         members, layout = contents.members, contents.layout
@@ -234,12 +234,12 @@ def _write_member_columns_for_decoder(
 def _divide_rows_into_ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
     """Divide image rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
     ranges: list[Range] = []
-    start = used = 0
+    start = range_bytes = 0
     for i, count in enumerate(packed.tolist()):
-        if i > start and (i - start >= _RANGE_IMAGES or used + count > _RANGE_BYTES):
+        if i > start and (i - start >= _RANGE_IMAGES or range_bytes + count > _RANGE_BYTES):
             ranges.append((first + start, first + i))
-            start, used = i, 0
-        used += count
+            start, range_bytes = i, 0
+        range_bytes += count
     if start < len(packed):
         ranges.append((first + start, first + len(packed)))
     return ranges

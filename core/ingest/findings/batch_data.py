@@ -126,7 +126,11 @@ def add_near_duplicates_of_earlier_tasks(
 
 
 def _find_near_duplicates_in_earlier_task(
-    number: int, rows: Rows, like: Rows, traces: ImageFingerprints, earlier: ImageFingerprints
+    number: int,
+    rows: Rows,
+    similar_rows: Rows,
+    traces: ImageFingerprints,
+    earlier: ImageFingerprints,
 ) -> NearEarlier:
     """Return near duplicates of the batch in one earlier task; its held-out images come first."""
     trained = rows[rows < len(traces.train)]
@@ -135,12 +139,14 @@ def _find_near_duplicates_in_earlier_task(
     ).near
     flattered = held_out_rows >= 0
     # Named in place of a training image that is as similar, because accuracy on it is flattered.
-    like[: len(trained)][flattered] = len(earlier.train) + held_out_rows[flattered]
+    similar_rows[: len(trained)][flattered] = len(earlier.train) + held_out_rows[flattered]
     # Stable, so that rows keep their order among those that were held out, and among the others.
     order = np.argsort(
         ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
     )
-    near_rows = _build_near_duplicates_entry(rows[order], like[order], traces.names, earlier.names)
+    near_rows = _build_near_duplicates_entry(
+        rows[order], similar_rows[order], traces.names, earlier.names
+    )
     return {
         "task": number,
         "count": near_rows["count"],
@@ -150,9 +156,9 @@ def _find_near_duplicates_in_earlier_task(
 
 
 def _build_near_duplicates_entry(
-    rows: Rows, like: Rows, names: list[str], earlier_names: list[str]
+    rows: Rows, similar_rows: Rows, names: list[str], earlier_names: list[str]
 ) -> Near:
-    pairs = zip(rows[:EXAMPLES].tolist(), like[:EXAMPLES].tolist(), strict=True)
+    pairs = zip(rows[:EXAMPLES].tolist(), similar_rows[:EXAMPLES].tolist(), strict=True)
     return {
         "count": len(rows),
         "examples": [{"path": names[a], "like": earlier_names[b]} for a, b in pairs],

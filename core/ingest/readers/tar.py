@@ -89,9 +89,9 @@ class GzippedTarReader(UploadReader):
         """Return a function that reads a file's beginning, unpacking the compressed tar again."""
         source, members = GzippedTarSource(fd, limits), contents.members
 
-        def read_file_start(number: int, most: int) -> bytes:
+        def read_file_start(number: int, max_bytes: int) -> bytes:
             source.skip_bytes(members.offsets[number] - source.position)
-            return source.read_bytes(min(members.sizes[number], most))
+            return source.read_bytes(min(members.sizes[number], max_bytes))
 
         return read_file_start
 
@@ -105,12 +105,12 @@ class GzippedTarReader(UploadReader):
 
         def read_file_blocks(number: int) -> Iterator[bytes]:
             source.skip_bytes(members.offsets[number] - source.position)
-            left = members.sizes[number]
-            while left:
-                block = source.read_bytes(min(left, _READ))
+            bytes_left = members.sizes[number]
+            while bytes_left:
+                block = source.read_bytes(min(bytes_left, _READ))
                 if not block:
                     raise ArchiveMemberUnpackError
-                left -= len(block)
+                bytes_left -= len(block)
                 yield block
 
         return read_file_blocks

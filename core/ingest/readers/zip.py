@@ -277,15 +277,15 @@ def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
     """Yield the entries of a zip's directory in order; it must have exactly the declared number."""
     # In blocks, because a directory of many entries may have a hundred megabytes.
     buffer, at = b"", 0
-    offset, left = end.directory_offset, end.directory_bytes
+    offset, remaining_bytes = end.directory_offset, end.directory_bytes
 
     def fill_directory_buffer(count: int) -> None:
-        nonlocal buffer, at, offset, left
+        nonlocal buffer, at, offset, remaining_bytes
         if len(buffer) - at >= count:
             return
-        block = os.pread(fd, min(left, max(_READ_BLOCK, count)), offset)
+        block = os.pread(fd, min(remaining_bytes, max(_READ_BLOCK, count)), offset)
         buffer, at = buffer[at:] + block, 0
-        offset, left = offset + len(block), left - len(block)
+        offset, remaining_bytes = offset + len(block), remaining_bytes - len(block)
         if len(buffer) < count:
             raise ArchiveHostile(
                 "The zip's directory ends within an entry: it lies about its entries."
@@ -317,7 +317,7 @@ def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
             raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16, extra
         )
         at += record_bytes
-    if left or at != len(buffer):
+    if remaining_bytes or at != len(buffer):
         raise ArchiveHostile("The zip's directory holds more entries than its end record declares.")
 
 

@@ -72,9 +72,9 @@ def _are_clearly_class_folders(
     except UnreadableBatchError:
         return False
     class_folders = {
-        place.folder
-        for place in map(levels.find_folder_class_and_part, images)
-        if isinstance(place, FolderClassAndPart)
+        folder_class.folder
+        for folder_class in map(levels.find_folder_class_and_part, images)
+        if isinstance(folder_class, FolderClassAndPart)
     }
     return len(class_folders) > 1 and not all(map(is_generic_folder_name, class_folders))
 

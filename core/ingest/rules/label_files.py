@@ -117,13 +117,13 @@ def describe_label_file_kind_by_name(file: str) -> str | None:
 def _group_sidecar_files_by_folder_and_ending(
     names: Sequence[str], aside: Sequence[int]
 ) -> list[PossibleLabelFile]:
-    of: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     for index in aside:
         path = names[index]
         group = get_parent_folder(path), path[path.rindex(".") :].lower()
         first.setdefault(group, index)
-        of[group] += 1
+        counts[group] += 1
     return [
         PossibleLabelFile(
             first[group],
@@ -131,6 +131,6 @@ def _group_sidecar_files_by_folder_and_ending(
             f"one of {count:,} {_SIDECARS[group[1]]}",
             is_aside=True,
         )
-        for group, count in sorted(of.items())
+        for group, count in sorted(counts.items())
         if count > 1 and group[1] in _SIDECARS
     ][:_MOST_GROUPS]

@@ -155,12 +155,12 @@ class RidgeLeaveOneOut:
         assert self._square is not None
         h, own_mean, inverse = self._h, self._own, self._compute_inverse_eigenvalues(strength)
         h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
-        left, own_scores = self._compute_left_out_score_change(
+        coefficients, own_scores = self._compute_left_out_score_change(
             (h_inverse * h).sum(1),
             (h_inverse * own_mean).sum(1),
             (own_inverse * own_mean).sum(1),
         )
-        towards = (1 - left[:, :1]) * h_inverse - left[:, 1:] * own_inverse
+        towards = (1 - coefficients[:, :1]) * h_inverse - coefficients[:, 1:] * own_inverse
         all_squares = ((towards @ self._square) * towards).sum(1)
         errors: Tensor = (
             all_squares - (towards * own_mean).sum(1).square() + (own_scores - 1).square()
@@ -177,11 +177,13 @@ class RidgeLeaveOneOut:
         # The product has as many rows as there are classes, or examples if those are fewer.
         by_class = len(self._mu) <= len(self._h)
         own_mu = (self._mu @ weighted)[self._labels] if by_class else self._own @ weighted
-        own = self._labels[:, None]
-        left, own_scores = self._compute_left_out_score_change(
-            self._h.square() @ inverse, h_mu.gather(1, own)[:, 0], own_mu.gather(1, own)[:, 0]
+        own_classes = self._labels[:, None]
+        coefficients, own_scores = self._compute_left_out_score_change(
+            self._h.square() @ inverse,
+            h_mu.gather(1, own_classes)[:, 0],
+            own_mu.gather(1, own_classes)[:, 0],
         )
-        scores: Tensor = (1 - left[:, :1]) * h_mu - left[:, 1:] * own_mu
+        scores: Tensor = (1 - coefficients[:, :1]) * h_mu - coefficients[:, 1:] * own_mu
         return scores, own_scores
 
     def _compute_inverse_eigenvalues(self, strength: float) -> Tensor:
@@ -209,10 +211,10 @@ class RidgeLeaveOneOut:
         # Woodbury: I + change · inner is solved, not inner inverted, since `inner` is singular
         # where h and μ_c are parallel.
         middle = torch.linalg.solve(identity + self._change @ inner, self._change)
-        left = (inner[:, :1] @ middle)[:, 0]
+        coefficients = (inner[:, :1] @ middle)[:, 0]
         # The own class is scored with its mean without the example.
         moved = (inner @ self._moved[:, :, None])[:, :, 0]
-        return left, moved[:, 0] - (left * moved).sum(1)
+        return coefficients, moved[:, 0] - (coefficients * moved).sum(1)
 
 
 def _compute_outer_products(vectors: Tensor) -> Tensor:

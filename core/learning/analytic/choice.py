@@ -85,8 +85,13 @@ def choose_best_head_or_keep_current(
         labels: int64 [n].
         current: the head of the previous version; None for a first version.
     """
-    right = {name: (of.argmax(1) == labels).double() for name, of in scores.items()}
-    accuracy = {name: compute_class_average_and_error(of, labels)[0] for name, of in right.items()}
+    right = {
+        name: (head_results.argmax(1) == labels).double() for name, head_results in scores.items()
+    }
+    accuracy = {
+        name: compute_class_average_and_error(head_results, labels)[0]
+        for name, head_results in right.items()
+    }
     present = current if current is not None and current in scores else None
     standing = present or next(iter(scores))
     if not len(labels):

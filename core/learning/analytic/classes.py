@@ -61,22 +61,22 @@ def renumber_classes_in_task_sums(
         classes: the patch.
     """
     numbers = classes.renumber_labels(rows)
-    kept = (numbers != DROPPED).nonzero().squeeze(1)
-    if not kept.numel():
+    retained_indices = (numbers != DROPPED).nonzero().squeeze(1)
+    if not retained_indices.numel():
         return None
-    if kept.numel() < rows.numel():
-        sums = drop_classes_from_feature_sums(sums, kept)
-    new, columns = numbers[kept].unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    if retained_indices.numel() < rows.numel():
+        sums = drop_classes_from_feature_sums(sums, retained_indices)
+    new, columns = numbers[retained_indices].unique(return_inverse=True)  # type: ignore[no-untyped-call]
     cross = sums.cross.new_zeros(len(sums.cross), len(new)).index_add_(1, columns, sums.cross)
     counts = sums.counts.new_zeros(len(new)).index_add_(0, columns, sums.counts)
     return FeatureSums(sums.gram, cross, counts), new
 
 
-def drop_classes_from_feature_sums(sums: FeatureSums, kept: Tensor) -> FeatureSums:
+def drop_classes_from_feature_sums(sums: FeatureSums, retained_indices: Tensor) -> FeatureSums:
     """Return feature sums without dropped classes, whose share of the within-class scatter is
     estimated.
     """
-    cross, counts = sums.cross[:, kept], sums.counts[kept]
+    cross, counts = sums.cross[:, retained_indices], sums.counts[retained_indices]
     between = sums.cross @ discriminant.compute_class_means(sums)
     remaining = FeatureSums(sums.gram, cross, counts)
     # The scatter within classes, in proportion to the degrees of freedom that remain: Σ is kept.
@@ -114,8 +114,8 @@ def renumber_stored_features(
     if order is not None:
         rows = rows.select_rows(order.argsort())
     numbers = classes.renumber_labels(rows.classes)
-    kept = numbers != DROPPED
-    return LabelledFeatureRows(rows.features, numbers, rows.keys).select_rows(kept)
+    retained_mask = numbers != DROPPED
+    return LabelledFeatureRows(rows.features, numbers, rows.keys).select_rows(retained_mask)
 
 
 def _count_scatter_degrees_of_freedom(sums: FeatureSums) -> int:

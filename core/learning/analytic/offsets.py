@@ -161,10 +161,10 @@ class _WeightedCrossEntropy:
             if promised < CLOSE:
                 # Not compared with the loss before, from which it differs by rounding.
                 return scale + step[0], slope + step[1]
-            found = self._halve_newton_step((scale, slope), step, at.loss, promised)
-            if found is None:
+            next_point = self._halve_newton_step((scale, slope), step, at.loss, promised)
+            if next_point is None:
                 break
-            (scale, slope), at = found
+            (scale, slope), at = next_point
         return scale, slope
 
     def _halve_newton_step(

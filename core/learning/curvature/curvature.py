@@ -111,8 +111,10 @@ class LayerCurvatures:
             by_layer[layer][field] = tensor
         return LayerCurvatures(
             {
-                layer: rebuild_curvature_block(of["kind"], of["tiers"], by_layer[layer])
-                for layer, of in json.items()
+                layer: rebuild_curvature_block(
+                    block_json["kind"], block_json["tiers"], by_layer[layer]
+                )
+                for layer, block_json in json.items()
             }
         )
 

@@ -164,11 +164,11 @@ class _LayerCurvatureSums:
             raise ValueError(f"{layer.name}: only a linear layer has a gram")
         if kind == "exact" and o * w > EXACT_NUMBERS:
             raise ValueError(f"{layer.name}: {o * w} numbers are too many for an exact block")
-        like = layer.weight.detach()
+        weight = layer.weight.detach()
         # Sums over many examples would lose digits in half precision.
-        self.dtype = torch.promote_types(like.dtype, torch.float32)
+        self.dtype = torch.promote_types(weight.dtype, torch.float32)
         self.sums = {
-            name: torch.zeros(shape, dtype=self.dtype, device=like.device)
+            name: torch.zeros(shape, dtype=self.dtype, device=weight.device)
             for name, shape in shapes[kind].items()
         }
 

@@ -111,26 +111,26 @@ class PerExampleGradientSizeSums:
         finally:
             for hook in hooks:
                 hook.remove()
-        used = [layer for layer in layers if layer.module in captured]
+        used_layers = [layer for layer in layers if layer.module in captured]
         # No sum has changed yet, so vmap can start from here.
         if twice or any(
             not _fits_closed_gradient_formula(layer.module, *captured[layer.module])
-            for layer in used
+            for layer in used_layers
         ):
             return False
-        outputs = [captured[layer.module][1] for layer in used]
+        outputs = [captured[layer.module][1] for layer in used_layers]
         passes = scalars(logits.detach())
         # Once for all scalars, which share the inputs.
         prepared = [
             _prepare_input_for_gradient_formula(layer.module, captured[layer.module][0], self._size)
-            for layer in used
+            for layer in used_layers
         ]
         for i, gradient in enumerate(passes if outputs else ()):
             last = i + 1 == len(passes)
             deltas = torch.autograd.grad(
                 logits, outputs, gradient, retain_graph=not last, allow_unused=True
             )
-            for layer, a, delta in zip(used, prepared, deltas, strict=True):
+            for layer, a, delta in zip(used_layers, prepared, deltas, strict=True):
                 if delta is not None:
                     self._add_layer_gradient_sizes(layer, a, delta)
         return True

@@ -75,18 +75,18 @@ class HeldOutFeatures:
             if rows.dtype == torch.float32 and rows.shape == (len(data), network.backbone.width):
                 self.kept[task.number] = rows
 
-    def collect_new_features(self, seen: Mapping[int, Dataset], own: int) -> None:
-        """Collect newly computed held-out features to store: of the task `own`, and of tasks
+    def collect_new_features(self, held_out_by_task: Mapping[int, Dataset], new_task: int) -> None:
+        """Collect newly computed held-out features to store: of the task `new_task`, and of tasks
         without stored ones.
         """
         computed = [
             task
-            for task, data in seen.items()
-            if isinstance(data, FeatureDataset) and task not in self.kept and task != own
+            for task, data in held_out_by_task.items()
+            if isinstance(data, FeatureDataset) and task not in self.kept and task != new_task
         ]
         # The new task does not count: the limit is on missing features of earlier tasks.
-        for task in (own, *computed[:MOST_FILLED]):
-            data = seen.get(task)
+        for task in (new_task, *computed[:MOST_FILLED]):
+            data = held_out_by_task.get(task)
             if isinstance(data, FeatureDataset):
                 self.new[task] = data.images
 
@@ -107,7 +107,7 @@ def replace_held_out_images_by_features(
     network: Network,
     parts: Mapping[int, Dataset],
     inputs: InputNormaliser,
-    kept: Mapping[int, Tensor],
+    stored_features: Mapping[int, Tensor],
     alive: Callable[[], None],
 ) -> dict[int, Dataset]:
     """Replace the images of held-out datasets by the network's features of them.
@@ -119,7 +119,7 @@ def replace_held_out_images_by_features(
         network: the network.
         parts: task → held-out images.
         inputs: conversion of images to inputs.
-        kept: task → features of this network's backbone, one for each image.
+        stored_features: task → features of this network's backbone, one for each image.
         alive: called after each part that is passed.
     """
     if not network.takes_features:
@@ -127,7 +127,7 @@ def replace_held_out_images_by_features(
     replaced: dict[int, Dataset] = {}
     room = MEMORY_BYTES
     for task, data in parts.items():
-        rows = kept.get(task)
+        rows = stored_features.get(task)
         # Checked before the pass: one part may exceed the limit, but no further one is computed.
         if rows is None and room > 0 and len(data):
             head = task if network.scenario == "task" else None

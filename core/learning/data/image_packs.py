@@ -44,11 +44,11 @@ def restore_method_state(
     """
     listed = list(parts)
     # Packs and parts of single tasks have longer names than their type.
-    whole = {part.type: part.path for part in listed if part.name == part.type}
-    kinds = [kind for kind in TYPES if kind in whole]
+    path_by_type = {part.type: part.path for part in listed if part.name == part.type}
+    kinds = [kind for kind in TYPES if kind in path_by_type]
     state = {
         kind: _restore_replayed_images_from_packs(
-            load_tensors(whole[kind]), load_replay_image_packs(kind, listed)
+            load_tensors(path_by_type[kind]), load_replay_image_packs(kind, listed)
         )
         for kind in kinds
     }
@@ -134,12 +134,12 @@ def _build_or_reuse_image_pack(
     item rows.
     """
     digests = [_digest_image(images[item]) for item in items.tolist()]
-    used = len(set(digests))
+    distinct_count = len(set(digests))
     if stored is not None:
         # By content: an item has no other identity that survives several versions.
         row = {_digest_image(image): at for at, image in enumerate(stored)}
         # The stored pack serves if it has all images, and not too many unused rows.
-        if row.keys() >= set(digests) and len(row) - used <= UNUSED_ROWS * used:
+        if row.keys() >= set(digests) and len(row) - distinct_count <= UNUSED_ROWS * distinct_count:
             return stored, torch.tensor([row[digest] for digest in digests])
     row, first = {}, list[int]()
     for digest, item in zip(digests, items.tolist(), strict=True):

@@ -61,13 +61,13 @@ def draw_class_balanced_row_batches(
     before = torch.arange(first, first + per_epoch + 1)
     chosen: list[Tensor] = []
     places: list[Tensor] = []
-    for place, c in enumerate(present.tolist()):
-        picks = before * share + (before * extra - place + len(present) - 1).div(
+    for class_index, c in enumerate(present.tolist()):
+        picks = before * share + (before * extra - class_index + len(present) - 1).div(
             len(present), rounding_mode="floor"
         )
         chosen.append(
             _draw_from_shuffled_cycle(
-                members[place], derive_seed(seed, c), int(picks[0]), int(picks[-1])
+                members[class_index], derive_seed(seed, c), int(picks[0]), int(picks[-1])
             )
         )
         # The batch of each pick: the difference of running counts is what a batch takes.

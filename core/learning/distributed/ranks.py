@@ -63,9 +63,9 @@ class SingleProcessRanks:
         each = slices // self.count
         return range(self.rank * each, (self.rank + 1) * each)
 
-    def gather_slice_vectors(self, own: list[Tensor], slices: int) -> list[Tensor]:
+    def gather_slice_vectors(self, own_vectors: list[Tensor], slices: int) -> list[Tensor]:
         """Gather the vectors [d] of all batch slices in their order, given this rank's."""
-        return own
+        return own_vectors
 
 
 class TorchrunRanks(SingleProcessRanks):
@@ -82,9 +82,9 @@ class TorchrunRanks(SingleProcessRanks):
         self._dist = dist
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
 
-    def gather_slice_vectors(self, own: list[Tensor], slices: int) -> list[Tensor]:
+    def gather_slice_vectors(self, own_vectors: list[Tensor], slices: int) -> list[Tensor]:
         """Gather the vectors [d] of all batch slices; end this process if another rank is gone."""
-        mine = torch.cat(own)
+        mine = torch.cat(own_vectors)
         gathered = [torch.empty_like(mine) for _ in range(self.count)]
         try:
             # Gathered and not reduced: a reduction adds in an order that depends on the ranks.
@@ -92,7 +92,7 @@ class TorchrunRanks(SingleProcessRanks):
         except RuntimeError:
             # This is no error of this rank: an `error` event would end the job for good.
             os._exit(EXIT_RANK_LOST)
-        each: list[Tensor] = [part for flat in gathered for part in flat.split(len(own[0]))]  # type: ignore[no-untyped-call]
+        each: list[Tensor] = [part for flat in gathered for part in flat.split(len(own_vectors[0]))]  # type: ignore[no-untyped-call]
         return each[:slices]  # where every rank computed the only slice, take rank 0's
 
     def leave_process_group(self) -> None:

@@ -44,13 +44,13 @@ class BatchSlice:
         """Weight of the slice's loss: the share n_s/n of the batch's images."""
         return self.count_slice_rows(self.images) / self.images
 
-    def compute_mean_correction(self, taken: int, count: int) -> float:
-        """Return the factor that corrects a slice's mean over `taken` of the batch's `count` items.
+    def compute_mean_correction(self, slice_count: int, count: int) -> float:
+        """Return the factor that corrects a slice's mean over `slice_count` of the batch's `count` items.
 
-        Multiplied by `loss_weight`, it makes `taken` / `count`.
+        Multiplied by `loss_weight`, it makes `slice_count` / `count`.
         """
         # Exactly 1 for a whole batch: a multiplication could change a bit.
-        return 1.0 if self.of == 1 else taken / count / self.loss_weight
+        return 1.0 if self.of == 1 else slice_count / count / self.loss_weight
 
 
 WHOLE = BatchSlice()

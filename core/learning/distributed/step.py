@@ -162,7 +162,11 @@ def cut_slice_from_batch(batch: TrainingBatch, part: BatchSlice) -> TrainingBatc
 
 
 def _pack_slice_result(
-    parameters: list[nn.Parameter], loss: Tensor, asked: int, rows: list[Tensor], widest: int
+    parameters: list[nn.Parameter],
+    loss: Tensor,
+    request_number: int,
+    rows: list[Tensor],
+    widest: int,
 ) -> Tensor:
     """Pack one slice's gradients, flags, loss, control request and rows into a flat vector.
 
@@ -177,5 +181,5 @@ def _pack_slice_result(
         torch.cat([t, t.new_zeros(widest - len(t), *t.shape[1:])]).reshape(-1).float() for t in rows
     ]
     return torch.cat(
-        [*gradients, flags, loss.reshape(1), loss.new_full((1,), float(asked)), *filled]
+        [*gradients, flags, loss.reshape(1), loss.new_full((1,), float(request_number)), *filled]
     )

@@ -165,24 +165,26 @@ def load_method_state_of_parent(
     Warns if earlier tasks are unprotected because state could not be used.
     """
     # features only evaluate the classifier, so their deletion loses no protection
-    before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}
+    before, deleted_types = parent.manifest.method, set(parent.deleted) - {FEATURES}
     # JSON values of a deleted type describe tensors that are gone.
-    values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
+    values = (
+        {} if before is None else {k: v for k, v in before.state.items() if k not in deleted_types}
+    )
     parts = image_packs.restore_method_state(parent.parts, parent.class_numbers)
     if before is not None and before.name != method.name:
-        left = sorted((set(parts) | set(values)) - set(method.inherited_state))
+        unused_types = sorted((set(parts) | set(values)) - set(method.inherited_state))
         parts = {kind: named for kind, named in parts.items() if kind in method.inherited_state}
         values = {kind: named for kind, named in values.items() if kind in method.inherited_state}
-        if left or (method.inherited_state and not parts):
-            unused = f" ({', '.join(left)} not used)" if left else ""
+        if unused_types or (method.inherited_state and not parts):
+            unused = f" ({', '.join(unused_types)} not used)" if unused_types else ""
             warn(
                 f"the method changed from {before.name} to {method.name}{unused}: "
                 "earlier tasks are unprotected where nothing was taken over"
             )
-        gone &= set(method.inherited_state)
-    if gone:
+        deleted_types &= set(method.inherited_state)
+    if deleted_types:
         warn(
-            f"the stored images of earlier tasks ({', '.join(sorted(gone))}) were deleted: "
+            f"the stored images of earlier tasks ({', '.join(sorted(deleted_types))}) were deleted: "
             f"{method.name} "
             "starts with an empty memory, and earlier tasks are unprotected"
         )

@@ -106,8 +106,12 @@ def evaluate_feature_baselines(
         labels = torch.cat([part.labels for part in parts])
         head = group[0] if network.scenario == "task" else None
         # Groups of some tasks alone may be smaller: images of others may join two of them.
-        known = alike if group == list(samples) else None
-        duplicates = group_near_duplicate_probed_images(parts) if known is None else known
+        known_duplicates = alike if group == list(samples) else None
+        duplicates = (
+            group_near_duplicate_probed_images(parts)
+            if known_duplicates is None
+            else known_duplicates
+        )
         usable_images = mask_images_usable_for_cross_validation(
             labels, len(network.list_classes(head)), duplicates
         )
@@ -115,7 +119,7 @@ def evaluate_feature_baselines(
         # A network that has diverged has no features to classify by.
         if usable_images is None or not bool(torch.isfinite(phi).all()):
             continue
-        of = torch.cat(
+        image_tasks = torch.cat(
             [torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)]
         )
         right_parts.append(
@@ -127,16 +131,16 @@ def evaluate_feature_baselines(
             rows,
             duplicates[usable_images],
         )
-        ncm |= _count_correct_by_task(results.ncm, of[usable_images], group)
+        ncm |= _count_correct_by_task(results.ncm, image_tasks[usable_images], group)
         lda |= (
             {}
             if results.lda is None
-            else _count_correct_by_task(results.lda, of[usable_images], group)
+            else _count_correct_by_task(results.lda, image_tasks[usable_images], group)
         )
         if grows and results.first is not None:
             own_rows = labels if rows is None else rows[labels]
             later |= _count_images_lost_to_later_classes(
-                results.first, own_rows[usable_images], of[usable_images], group
+                results.first, own_rows[usable_images], image_tasks[usable_images], group
             )
     itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
@@ -178,8 +182,8 @@ def assign_cross_validation_folds(labels: Tensor, groups: Tensor | None = None) 
     Images of a class are dealt in turn, in their order. `groups` is as in
     `mask_images_usable_for_cross_validation`; near duplicates of a class are in the fold of the first.
     """
-    first, of = find_first_image_of_each_group(labels, groups)
-    return _assign_folds_by_class(labels[first])[of]
+    first, group_index = find_first_image_of_each_group(labels, groups)
+    return _assign_folds_by_class(labels[first])[group_index]
 
 
 def find_first_image_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -196,9 +200,9 @@ def find_first_image_of_each_group(labels: Tensor, groups: Tensor | None) -> tup
     kinds, kind = torch.unique(pairs, dim=0, return_inverse=True)
     first = torch.full((len(kinds),), len(labels)).scatter_reduce_(0, kind, alone, "amin")
     order = first.argsort()
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(order))
-    return first[order], place[kind]
+    positions = torch.empty_like(order)
+    positions[order] = torch.arange(len(order))
+    return first[order], positions[kind]
 
 
 def _assign_folds_by_class(labels: Tensor) -> Tensor:
@@ -228,7 +232,7 @@ def cross_validate_feature_baselines(
     wide = features.shape[1] > WIDEST
     # In float64: sums without a fold are differences of sums.
     h = features.double()
-    whole = sum_features_by_class(h, label, len(number), wide)
+    total_sums = sum_features_by_class(h, label, len(number), wide)
     of_head = (number if rows is None else rows[number]).to(features.device)
     ncm, lda, first = torch.zeros_like(label), torch.zeros_like(label), torch.zeros_like(label)
     for one in range(FOLDS):
@@ -236,7 +240,7 @@ def cross_validate_feature_baselines(
         # Subtracted from the whole, so that each image is summed twice, and not once for each other
         # fold.
         made_of = subtract_fold_sums(
-            whole, sum_features_by_class(h[out], label[out], len(number), wide)
+            total_sums, sum_features_by_class(h[out], label[out], len(number), wide)
         )
         ncm[out] = (
             h[out] @ functional.normalize(discriminant.compute_class_means(made_of)).T
@@ -279,30 +283,37 @@ def sum_features_by_class(h: Tensor, labels: Tensor, classes: int, wide: bool) -
     return FeatureSums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
 
 
-def subtract_fold_sums(whole: FeatureSums, part: FeatureSums) -> FeatureSums:
+def subtract_fold_sums(total_sums: FeatureSums, part: FeatureSums) -> FeatureSums:
     """Subtract the feature sums of a fold from those of all images."""
-    return FeatureSums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
+    return FeatureSums(
+        total_sums.gram - part.gram, total_sums.cross - part.cross, total_sums.counts - part.counts
+    )
 
 
-def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
+def _count_correct_by_task(
+    right: Tensor, image_tasks: Tensor, tasks: Sequence[int]
+) -> dict[str, Counts]:
     """Count correct predictions and images by task; tasks without an image are left out."""
-    counts = {task: (int(right[of == task].sum()), int((of == task).sum())) for task in tasks}
+    counts = {
+        task: (int(right[image_tasks == task].sum()), int((image_tasks == task).sum()))
+        for task in tasks
+    }
     return {str(task): pair for task, pair in counts.items() if pair[1]}
 
 
 def _count_images_lost_to_later_classes(
-    first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]
+    first: Tensor, own_rows: Tensor, image_tasks: Tensor, tasks: Sequence[int]
 ) -> dict[str, dict[str, int]]:
     """Count by task and head row the images that a later class wins, as in
     `BaselineCorrectCounts.later`.
-    first, own: int64 [n], rows; of: int64 [n], tasks.
+    first, own_rows: int64 [n], rows; of: int64 [n], tasks.
     """
     rows_by_task = {}
     for task in tasks:
-        mine = of == task
+        mine = image_tasks == task
         if not bool(mine.any()):
             continue
-        preferred = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
+        preferred = first[mine & (first > own_rows[mine].max()) & (first < NO_ROW)]
         values, counts = torch.unique(preferred, return_counts=True)
         rows_by_task[str(task)] = {
             str(row): count for row, count in zip(values.tolist(), counts.tolist(), strict=True)
@@ -311,11 +322,13 @@ def _count_images_lost_to_later_classes(
 
 
 def _build_baseline_result(
-    by_task: Mapping[str, Counts], own: Tensor
+    by_task: Mapping[str, Counts], version_correctness: Tensor
 ) -> BaselineClassifierCorrectCounts | None:
     if not by_task:
         return None
     correct, total = (sum(counts[i] for counts in by_task.values()) for i in (0, 1))
     return BaselineClassifierCorrectCounts(
-        all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task)
+        all=(correct, total),
+        own=(int(version_correctness.sum()), len(version_correctness)),
+        tasks=dict(by_task),
     )

@@ -176,7 +176,9 @@ class Evaluator:
         if not self._problem.has_classes:
             return figures
         classes = {
-            (self._get_head_task(task), name) for task, of in parts.items() for name in of.names
+            (self._get_head_task(task), name)
+            for task, dataset in parts.items()
+            for name in dataset.names
         }
         probe = VersionKnnProbe(
             network,
@@ -284,8 +286,8 @@ class Evaluator:
             if not can_predict_task(parent, task.number, data.list_outputs_needed_to_measure()):
                 continue
             problem = data.problem
-            answers = contents[task.answers.path][task.answers.begin : task.answers.end]
-            stored = stored_predictions.parse_stored_predictions(answers, problem)
+            prediction_bytes = contents[task.answers.path][task.answers.begin : task.answers.end]
+            stored = stored_predictions.parse_stored_predictions(prediction_bytes, problem)
             # Images may have been deleted since the predictions were stored.
             if len(stored) == len(data):
                 scores = problem.score(
@@ -451,8 +453,8 @@ class Evaluator:
         predictions.
         """
         return {
-            task: self._record_matrix_cell("new", task, data, answers)
-            for task, data, answers in cells
+            task: self._record_matrix_cell("new", task, data, predictions_and_scores)
+            for task, data, predictions_and_scores in cells
         }
 
     def _record_matrix_cell(
@@ -460,12 +462,12 @@ class Evaluator:
         version: MeasuredVersion,
         task: int,
         data: Dataset,
-        answers: tuple[PredictionBatch, Tensor],
+        predictions_and_scores: tuple[PredictionBatch, Tensor],
     ) -> Tensor:
         """Store and report one cell of the accuracy matrix; return the mask of right
         predictions.
         """
-        self.answers[version, task], scores = answers
+        self.answers[version, task], scores = predictions_and_scores
         counts = {
             name: n
             for name, n in vars(count_correct_by_class(data, scores)).items()

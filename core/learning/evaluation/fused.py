@@ -47,13 +47,15 @@ def _find_convolution_and_norm_pairs(
     pairs: list[tuple[str, str]] = []
 
     def register_layer_pair_hook(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        def record_layer_pair(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        def record_layer_pair(
+            module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
+        ) -> None:
             if isinstance(module, nn.Conv2d):
                 outputs[id(output)] = name, output
             # By identity: the norm must read the convolution's own output, not something computed
             # from it.
-            elif id(given[0]) in outputs:
-                pairs.append((outputs[id(given[0])][0], name))
+            elif id(inputs[0]) in outputs:
+                pairs.append((outputs[id(inputs[0])][0], name))
 
         return module.register_forward_hook(record_layer_pair)
 

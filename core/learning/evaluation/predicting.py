@@ -99,16 +99,16 @@ def load_prediction_method(
     A version that no method made (0) predicts by the network's forward pass, as fine-tuning does.
     Raises ValueError for an unknown method, or hyper-parameters that it does not accept.
     """
-    made = manifest.method or ManifestMethod(name="finetune")
+    manifest_method = manifest.method or ManifestMethod(name="finetune")
     try:
-        method_type = registry.get_method(made.name)
+        method_type = registry.get_method(manifest_method.name)
     except KeyError as error:
         raise ValueError(f"the manifest names an {error.args[0]}") from error
-    method = method_type(method_type.Hyper.model_validate(made.hyper), MethodState())
+    method = method_type(method_type.Hyper.model_validate(manifest_method.hyper), MethodState())
     # A replay buffer may be large, and no prediction reads it.
     kinds = method.predicts_with
     tensors = {kind: load_tensors(part_paths[kind]) for kind in kinds if kind in part_paths}
-    values = {kind: json for kind, json in made.state.items() if kind in kinds}
+    values = {kind: json for kind, json in manifest_method.state.items() if kind in kinds}
     method.state.replace_content(tensors, values, device or torch.device("cpu"))
     return method
 

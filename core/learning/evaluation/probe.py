@@ -189,7 +189,7 @@ def mask_correct_knn_predictions(
         classified: int64 [M], the images to classify, on the CPU; None: all.
     """
     unit = functional.normalize(features, dim=1)
-    asked = torch.arange(len(labels)) if classified is None else classified
+    classified_rows = torch.arange(len(labels)) if classified is None else classified
     group = torch.arange(len(labels)) if groups is None else groups
     group = group.to(unit.device)
     # Most images are alone in their group: comparing all groups with all would take as long as the
@@ -199,7 +199,7 @@ def mask_correct_knn_predictions(
     classes = int(labels.max()) + 1
     right: list[Tensor] = []
     with use_full_precision(unit.device):
-        for part in asked.split(_ROWS):  # type: ignore[no-untyped-call]
+        for part in classified_rows.split(_ROWS):  # type: ignore[no-untyped-call]
             rows = part.to(unit.device)
             near = unit[rows] @ unit.T
             near[torch.arange(len(rows), device=unit.device), rows] = -torch.inf
@@ -213,14 +213,14 @@ def mask_correct_knn_predictions(
             votes.scatter_add_(1, labels[neighbours.cpu()], best.cpu().isfinite().float())
             # Without any vote the prediction is wrong, not class 0.
             right.append(torch.where(votes.amax(1) > 0, votes.argmax(1), -1))
-    return torch.cat(right) == labels[asked]
+    return torch.cat(right) == labels[classified_rows]
 
 
-def choose_evenly_spaced_rows(n: int, most: int) -> Tensor:
-    """Choose at most `most` evenly spaced rows of n, int64, so that classes listed in turn keep
+def choose_evenly_spaced_rows(n: int, max_rows: int) -> Tensor:
+    """Choose at most `max_rows` evenly spaced rows of n, int64, so that classes listed in turn keep
     their shares.
     """
-    count = min(n, most)
+    count = min(n, max_rows)
     # In integers, so that every machine picks the same rows.
     return torch.arange(count) * n // max(1, count)
 

@@ -21,7 +21,9 @@ _PREFIX = "answers"
 _FILE = f"{_PREFIX}.bin"
 
 
-def write_prediction_file(folder: Path, kept: Kept) -> list[TaskPredictionsByteRange]:
+def write_prediction_file(
+    folder: Path, predictions_by_cell: Kept
+) -> list[TaskPredictionsByteRange]:
     """Write predictions of several tasks to one file in `folder`, and describe the parts of the
     file.
 
@@ -30,7 +32,9 @@ def write_prediction_file(folder: Path, kept: Kept) -> list[TaskPredictionsByteR
     """
     described = []
     with (folder / _FILE).open("wb") as file:
-        for (version, task), predictions in sorted(kept.items(), key=lambda one: one[0]):
+        for (version, task), predictions in sorted(
+            predictions_by_cell.items(), key=lambda one: one[0]
+        ):
             begin = file.tell()
             # By NumPy: the writer for torch takes twice as long for the same bytes.
             file.write(
@@ -49,10 +53,10 @@ def parse_stored_predictions(data: bytes, problem: Problem[P]) -> P:
     return problem.read_prediction_from_tensors(load(data))
 
 
-def convert_predictions_to_snapshot_tensors(kept: Kept) -> dict[str, Tensor]:
+def convert_predictions_to_snapshot_tensors(predictions_by_cell: Kept) -> dict[str, Tensor]:
     """Convert predictions to named tensors of a snapshot."""
     tensors: dict[str, Tensor] = {}
-    for (version, task), predictions in kept.items():
+    for (version, task), predictions in predictions_by_cell.items():
         tensors |= {
             f"{_PREFIX}.{version}.{task}.{name}": tensor
             for name, tensor in predictions.to_tensors().items()

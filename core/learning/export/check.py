@@ -67,21 +67,21 @@ class ExportCheckResult:
 
 def compare_graph_with_version(
     path: Path,
-    answers: ProbabilityModule,
+    probability_module: ProbabilityModule,
     image: tuple[int, int],
     held_out: Mapping[int, Images],
     threads: int,
-    most: int = MAX_HELD_OUT,
+    max_images: int = MAX_HELD_OUT,
 ) -> ExportCheckResult:
     """Check an exported graph: compare its predictions with those of the version it was made from.
 
     Args:
         path: the graph.
-        answers: the version.
+        probability_module: the version.
         image: size and channels.
         held_out: task to images [N, size, size, channels] that the version knows.
         threads: for ONNX Runtime.
-        most: maximum number of held-out images to compare, of all tasks together.
+        max_images: maximum number of held-out images to compare, of all tasks together.
 
     Raises:
         ExportFailed: ONNX Runtime cannot run the graph for some size of batch, or its answers
@@ -95,15 +95,15 @@ def compare_graph_with_version(
     ]
     run = load_onnx_graph_runner(path, threads)
     worst, tolerance, compared = 0.0, 0.0, 0
-    for batch, tasks in _iterate_check_batches(answers, noise, held_out, most):
+    for batch, tasks in _iterate_check_batches(probability_module, noise, held_out, max_images):
         outputs = run(batch)
         for task in tasks:
-            ours, may = _compute_probabilities_and_tolerances(answers, batch, task)
+            ours, may = _compute_probabilities_and_tolerances(probability_module, batch, task)
             theirs = outputs[get_head_output_name(task)]
             _require_matching_probabilities(ours, theirs, may)
-            if answers.sure_from is not None:
+            if probability_module.sure_from is not None:
                 _require_sure_output_to_match(
-                    theirs, outputs[get_sure_flag_output_name(task)], answers.sure_from
+                    theirs, outputs[get_sure_flag_output_name(task)], probability_module.sure_from
                 )
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
             tolerance = max(tolerance, float(may.max(initial=0.0)))
@@ -113,18 +113,20 @@ def compare_graph_with_version(
 
 
 def compute_allowed_probability_differences(
-    probabilities: NDArray[np.float32], moved: NDArray[np.float32], least: float
+    probabilities: NDArray[np.float32], moved: NDArray[np.float32], min_tolerance: float
 ) -> NDArray[np.float64]:
-    """Compute the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
+    """Compute the allowed difference of each probability [N, C], from `min_tolerance` to `MOST_TOLERANCE`.
 
     It is the difference if every score of an image changes by `moved` [N]. A probability is the
     sigmoid of its score's lead over the others, which changes by at most twice as much.
     """
     # Keep the logarithms below finite at probabilities of 0 and 1.
     p = np.clip(probabilities.astype(np.float64), 1e-300, 1 - 1e-16)
-    lead, by = np.log(p) - np.log1p(-p), 2 * moved[:, None].astype(np.float64)
-    far = np.maximum(_compute_sigmoid(lead + by) - p, p - _compute_sigmoid(lead - by))
-    return np.clip(far, least, MOST_TOLERANCE)
+    lead, lead_change = np.log(p) - np.log1p(-p), 2 * moved[:, None].astype(np.float64)
+    largest_difference = np.maximum(
+        _compute_sigmoid(lead + lead_change) - p, p - _compute_sigmoid(lead - lead_change)
+    )
+    return np.clip(largest_difference, min_tolerance, MOST_TOLERANCE)
 
 
 def _compute_sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,22 +135,27 @@ def _compute_sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _compute_probabilities_and_tolerances(
-    answers: ProbabilityModule, batch: Images, task: int | None
+    probability_module: ProbabilityModule, batch: Images, task: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Compute the version's own probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
 
     def predict_and_record_rounding_bounds(network: Network, x: Tensor, head: int | None) -> Tensor:
         moved.append(
-            answers.method.bound_score_rounding(network, x, head).cpu() / answers.temperature
+            probability_module.method.bound_score_rounding(network, x, head).cpu()
+            / probability_module.temperature
         )
-        return answers.method.predict_logits(network, x, head)
+        return probability_module.method.predict_logits(network, x, head)
 
-    scoring = predicting.SoftmaxScoring(predict_and_record_rounding_bounds, answers.temperature)
-    _, ours = predicting.predict_images(
-        answers.network, batch, task, answers.normalise, scoring=scoring
+    scoring = predicting.SoftmaxScoring(
+        predict_and_record_rounding_bounds, probability_module.temperature
     )
-    minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
+    _, ours = predicting.predict_images(
+        probability_module.network, batch, task, probability_module.normalise, scoring=scoring
+    )
+    minimum = (
+        LINEARISED_TOLERANCE if probability_module.network.family == "linearised" else TOLERANCE
+    )
     return ours, compute_allowed_probability_differences(ours, torch.cat(moved).numpy(), minimum)
 
 
@@ -175,28 +182,33 @@ def _require_matching_probabilities(
 
 
 def _require_sure_output_to_match(
-    probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
+    probabilities: NDArray[np.float32], sure: NDArray[np.bool_], sure_threshold: float
 ) -> None:
     """Raise ExportFailed unless a graph marks as sure exactly what its own probabilities imply."""
     # In float32, in which the graph compares.
-    if not np.array_equal(sure, probabilities.max(1) >= np.float32(least)):
+    if not np.array_equal(sure, probabilities.max(1) >= np.float32(sure_threshold)):
         raise ExportFailed(
             "The graph calls other answers sure than the version does. Nothing was stored."
         )
 
 
 def _iterate_check_batches(
-    answers: ProbabilityModule, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
+    probability_module: ProbabilityModule,
+    noise: Sequence[Images],
+    held_out: Mapping[int, Images],
+    max_images: int,
 ) -> Iterator[tuple[Images, list[int | None]]]:
     """Yield batches of images for the check of an exported graph, with the heads to compare on
     each.
     """
     for batch in noise:
-        yield batch, list(answers.tasks)
+        yield batch, list(probability_module.tasks)
     # An equal number of images of each task, within the limit for all.
-    share, batch_size = max(1, most // max(1, len(held_out))), max(BATCHES)
-    for task, images in list(held_out.items())[:most]:
-        heads: list[int | None] = [head for head in (task, None) if head in answers.tasks]
+    share, batch_size = max(1, max_images // max(1, len(held_out))), max(BATCHES)
+    for task, images in list(held_out.items())[:max_images]:
+        heads: list[int | None] = [
+            head for head in (task, None) if head in probability_module.tasks
+        ]
         for start in range(0, min(share, len(images)), batch_size):
             yield images[start : min(share, start + batch_size)], heads
 

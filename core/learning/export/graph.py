@@ -34,7 +34,7 @@ class ExportFailed(Exception):
 
 
 def write_onnx_graph(
-    answers: ProbabilityModule, channels: int, size: int, folder: Path
+    probability_module: ProbabilityModule, channels: int, size: int, folder: Path
 ) -> list[str]:
     """Write the ONNX graph of a version to a folder; return the names of its files, the graph
     first.
@@ -44,7 +44,7 @@ def write_onnx_graph(
             batch.
     """
     model = _trace_onnx_graph(
-        answers, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8)
+        probability_module, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8)
     )
     _remove_source_metadata(model)
     # An optional package: without it, a worker only leaves exports to others.
@@ -58,7 +58,7 @@ def write_onnx_graph(
     return [GRAPH] if data is None else [GRAPH, data]
 
 
-def _trace_onnx_graph(answers: ProbabilityModule, images: torch.Tensor) -> Any:
+def _trace_onnx_graph(probability_module: ProbabilityModule, images: torch.Tensor) -> Any:
     """Trace a probability module to an ONNX graph with a dynamic batch, an `onnx_ir.Model`."""
     fast = torch.backends.mha.get_fastpath_enabled()
     # The fast path fuses operations for which ONNX has no node.
@@ -71,12 +71,12 @@ def _trace_onnx_graph(answers: ProbabilityModule, images: torch.Tensor) -> Any:
             # A dimension named by a string is `Dim.DYNAMIC`. With a `Dim` of our own, one that the
             # tracer takes for fixed (a ViT's) silently ends in a graph for two images alone.
             program = torch.onnx.export(
-                answers,
+                probability_module,
                 (images,),
                 dynamo=True,
                 opset_version=OPSET,
                 input_names=[INPUT],
-                output_names=answers.output_names,
+                output_names=probability_module.output_names,
                 dynamic_shapes=({0: BATCH},),
                 verbose=False,
             )

@@ -40,8 +40,8 @@ def _count_earlier_items_of_class(classes: Tensor) -> Tensor:
 def choose_balanced_reservoir_slots(
     draws: Sequence[float],
     classes: Sequence[int],
-    held: Sequence[int],
-    seen: dict[int, int],
+    stored_classes: Sequence[int],
+    offered_counts: dict[int, int],
     capacity: int,
 ) -> dict[int, int]:
     """Choose the class-balanced reservoir's slots for the items of a batch: slot → position in the
@@ -53,19 +53,19 @@ def choose_balanced_reservoir_slots(
     Args:
         draws: uniform random numbers in [0, 1), one per item.
         classes: the class of each item.
-        held: the class of the item in each slot.
-        seen: class → number of items offered before; updated.
+        stored_classes: the class of the item in each slot.
+        offered_counts: class → number of items offered before; updated.
     """
     slots: dict[int, int] = {}
     places: dict[int, list[int]] = {}
-    for slot, kind in enumerate(held):
+    for slot, kind in enumerate(stored_classes):
         places.setdefault(kind, []).append(slot)
-    size = len(held)
+    size = len(stored_classes)
     for row, (draw, kind) in enumerate(zip(draws, classes, strict=True)):
         slots_of_class = places.setdefault(kind, [])
         # A run without `balanced_batches` drops the counts by class: at least the stored items were
         # offered.
-        seen[kind] = max(seen.get(kind, 0), len(slots_of_class)) + 1
+        offered_counts[kind] = max(offered_counts.get(kind, 0), len(slots_of_class)) + 1
         if size < capacity:
             slot, size = size, size + 1
             slots_of_class.append(slot)
@@ -74,10 +74,10 @@ def choose_balanced_reservoir_slots(
             # alone.
             largest = max(places, key=lambda each: (len(places[each]), -each))
             if len(slots_of_class) == len(places[largest]):
-                place = int(draw * seen[kind])
-                if place >= len(slots_of_class):
+                index_in_class = int(draw * offered_counts[kind])
+                if index_in_class >= len(slots_of_class):
                     continue
-                slot = slots_of_class[place]
+                slot = slots_of_class[index_in_class]
             else:
                 slot = places[largest].pop(int(draw * len(places[largest])))
                 slots_of_class.append(slot)

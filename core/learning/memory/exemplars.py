@@ -89,10 +89,12 @@ class ExemplarBuffer:
         tasks_of_items = self._section.tensors["tasks"]
         # By the task that an item came with: a class may be in several tasks, whose data is deleted
         # apart.
-        gone = torch.isin(tasks_of_items, torch.tensor(sorted(tasks), device=tasks_of_items.device))
-        if gone.any():
-            self._keep_only_buffer_rows((~gone).nonzero().squeeze(1))
-        return bool(gone.any())
+        is_removed = torch.isin(
+            tasks_of_items, torch.tensor(sorted(tasks), device=tasks_of_items.device)
+        )
+        if is_removed.any():
+            self._keep_only_buffer_rows((~is_removed).nonzero().squeeze(1))
+        return bool(is_removed.any())
 
     def _find_label_rows(self, label: int) -> Tensor:
         """Return the buffer rows of a label's exemplars, int64."""

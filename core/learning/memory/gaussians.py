@@ -113,14 +113,14 @@ class ClassGaussians:
             names = ("rows", "counts", "means", "covariance")
             tensors = {name: self._get_tensor(task, name) for name in names}
             rows = classes.renumber_labels(tensors["rows"])
-            kept = (rows != DROPPED).nonzero().squeeze(1)
+            kept_indices = (rows != DROPPED).nonzero().squeeze(1)
             # Either each row has a covariance of its own, or all share one, which stays.
             if len(tensors["covariance"]) == len(rows) and len(rows) > 1:
-                tensors["covariance"] = tensors["covariance"][kept]
-            fields = {name: tensors[name][kept] for name in ("counts", "means")}
-            tensors |= {**fields, "rows": rows[kept]}
+                tensors["covariance"] = tensors["covariance"][kept_indices]
+            fields = {name: tensors[name][kept_indices] for name in ("counts", "means")}
+            tensors |= {**fields, "rows": rows[kept_indices]}
             for name, tensor in tensors.items():
-                if kept.numel():
+                if kept_indices.numel():
                     self.section.tensors[f"{task}.{name}"] = tensor
                 else:
                     del self.section.tensors[f"{task}.{name}"]
@@ -145,12 +145,12 @@ class ClassGaussians:
                 images.setdefault(row, []).append((task, at, count))
         shares: dict[tuple[int, int], int] = {}
         for parts in images.values():
-            total, left = sum(count for _, _, count in parts), each
+            total, remaining_draws = sum(count for _, _, count in parts), each
             # Rounded down, so that the draws add up to `each` exactly.
             for task, at, count in parts[:-1]:
                 shares[task, at] = each * count // total
-                left -= shares[task, at]
-            shares[parts[-1][:2]] = left
+                remaining_draws -= shares[task, at]
+            shares[parts[-1][:2]] = remaining_draws
         return shares
 
 

@@ -41,11 +41,11 @@ class PerTaskReplayBuffer:
         stored = self._section.tensors
         if not stored:
             return
-        left = dict.fromkeys(self.tasks_with_stored_examples, self.share)
+        remaining_slots = dict.fromkeys(self.tasks_with_stored_examples, self.share)
         keep: list[bool] = []
         for task in stored["tasks"].tolist():
-            keep.append(left[task] > 0)
-            left[task] -= 1
+            keep.append(remaining_slots[task] > 0)
+            remaining_slots[task] -= 1
         self._keep_masked_examples(
             torch.tensor(keep, dtype=torch.bool, device=stored["tasks"].device)
         )

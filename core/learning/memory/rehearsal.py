@@ -85,9 +85,9 @@ def draw_exemplars_to_add_to_batch(
     size = exemplars.size
     if size == 0:
         return None
-    used = min(size, ctx.batches * ctx.recipe.batch_size)
+    used_count = min(size, ctx.batches * ctx.recipe.batch_size)
     # Runs of nearly equal length, one for each batch of the epoch.
-    begin, end = used * ctx.batch // ctx.batches, used * (ctx.batch + 1) // ctx.batches
+    begin, end = used_count * ctx.batch // ctx.batches, used_count * (ctx.batch + 1) // ctx.batches
     return _build_exemplar_inputs(ctx, exemplars, begin, end) if begin < end else None
 
 

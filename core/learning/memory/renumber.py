@@ -54,10 +54,10 @@ def average_stored_rows_of_merged_classes(section: MethodStateSection, classes: 
 
 def _convert_logit_widths_to_new_classes(widths: Tensor, classes: ClassMap) -> Tensor:
     """Convert logit widths (numbers of former classes) to numbers of new classes."""
-    known = torch.tensor(
+    new_widths = torch.tensor(
         [len(classes.list_sources_of_each_new_class(n)) for n in range(classes.former + 1)]
     )
-    return known.to(widths.device)[widths]
+    return new_widths.to(widths.device)[widths]
 
 
 def _renumber_class_counts(counts: dict[str, int], classes: ClassMap) -> dict[str, int]:

@@ -45,10 +45,10 @@ def draw_replay_items_of_batch_slice(
             for _ in range(count)
         ]
     draws: list[Draw] = []
-    for whole, table in ctx.scratch["draws"]:
+    for all_items, table in ctx.scratch["draws"]:
         # Each slice replays its part of the draw, so that all slices together see it once.
-        rows = ctx.part.get_row_range(whole.labels.shape[0])
-        draws.append((whole.slice_items(rows), table[rows], whole))
+        rows = ctx.part.get_row_range(all_items.labels.shape[0])
+        draws.append((all_items.slice_items(rows), table[rows], all_items))
     return draws
 
 

@@ -279,11 +279,15 @@ class CurvatureMemory:
         return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
 
 
-def append_zero_rows_to_match(held: Tensor, now: Tensor) -> Tensor:
-    """Append zero rows to `held` until it has as many rows as `now`."""
+def append_zero_rows_to_match(earlier_tensor: Tensor, now: Tensor) -> Tensor:
+    """Append zero rows to `earlier_tensor` until it has as many rows as `now`."""
     # Rows of new classes have no curvature from before they existed.
-    missing = now.shape[0] - held.shape[0]
-    return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
+    missing = now.shape[0] - earlier_tensor.shape[0]
+    return (
+        torch.cat([earlier_tensor, earlier_tensor.new_zeros(missing, *earlier_tensor.shape[1:])])
+        if missing
+        else earlier_tensor
+    )
 
 
 def _compute_gradient_after_displacement(
@@ -361,8 +365,8 @@ class _GradientAndGramSums:
         """
         return None if self._gram is None else (self._gram + self._gram.T) / (2 * self._n)
 
-    def _add_gradients_to_sums(self, found: Mapping[str, Tensor]) -> None:
-        for name, value in found.items():
+    def _add_gradients_to_sums(self, gradients: Mapping[str, Tensor]) -> None:
+        for name, value in gradients.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
 
 
@@ -464,8 +468,8 @@ def _compute_stored_to_exact_trace_ratio(
     It is 1 for diagonals and trace-restricted factors.
     """
     traces = []
-    for of in (kind, "diagonal"):
-        estimate = _create_backbone_curvature_estimator(network, task, of)
+    for curvature_kind in (kind, "diagonal"):
+        estimate = _create_backbone_curvature_estimator(network, task, curvature_kind)
         estimate.add_examples(x, lambda _: cotangents)
         traces.append(float(LayerCurvatures(estimate.build_curvature_blocks()).trace()))
     # A trace of 0 has no gradient to compare: nothing was distorted.

@@ -151,9 +151,9 @@ class GrowingNetwork(Network):
             self.init_expert_weights(self._append_expert(size), generator)
         super().add_task_classes(task, classes, init, generator)
         if size:
-            like, width = self.head.weight, self.head.widths[-1]
+            head_weight, width = self.head.weight, self.head.widths[-1]
             self.auxiliary = nn.Linear(
-                width, 1 + len(classes), device=like.device, dtype=like.dtype
+                width, 1 + len(classes), device=head_weight.device, dtype=head_weight.dtype
             )
             with torch.no_grad():
                 drawn = torch.empty(1 + len(classes), width)
@@ -165,8 +165,8 @@ class GrowingNetwork(Network):
     def _append_expert(self, size: int) -> nn.Module:
         """Append an expert to the chain, and a block to the classifier."""
         expert = self.make_expert(size)
-        like = self.head.weight
-        self.experts.append(expert.to(like.device, like.dtype))
+        head_weight = self.head.weight
+        self.experts.append(expert.to(head_weight.device, head_weight.dtype))
         self.head.append_zero_columns(int(expert.width))  # type: ignore[arg-type]
         return expert
 

@@ -177,8 +177,10 @@ class Network(nn.Module):
             if str(task) not in self.heads:
                 # A new head goes to the device and dtype of the backbone.
                 fresh = self._make_head(self.backbone.width, 0)
-                like = next(self.backbone.parameters())
-                self.heads[str(task)] = fresh.to(like.device, like.dtype)
+                backbone_parameter = next(self.backbone.parameters())
+                self.heads[str(task)] = fresh.to(
+                    backbone_parameter.device, backbone_parameter.dtype
+                )
             head = self.heads[str(task)]
         else:
             known_classes = self.classes
@@ -298,18 +300,18 @@ class Network(nn.Module):
         self._load_exact_parts(parts, backbone_parts)
 
     def _load_exact_parts(
-        self, parts: Mapping[str, Mapping[str, Tensor]], wanted: Mapping[str, list[str]]
+        self, parts: Mapping[str, Mapping[str, Tensor]], expected_parts: Mapping[str, list[str]]
     ) -> None:
-        """Load parts into the network after checking that they are exactly those in `wanted`.
+        """Load parts into the network after checking that they are exactly those in `expected_parts`.
 
         Raises ValueError as `load_parts` does.
         """
         # All part names are checked before anything is copied.
         for part in parts:
-            if part not in wanted:
+            if part not in expected_parts:
                 raise ValueError(f"unknown part {part}")
         state = self.state_dict()
-        for part, names in wanted.items():
+        for part, names in expected_parts.items():
             if part not in parts:
                 raise ValueError(f"the part {part} is missing")
             for name in parts[part]:

@@ -142,10 +142,12 @@ class PromptedNetwork(Network):
 
     def _add_prompt_set(self, name: str, values: Tensor | None = None) -> None:
         """Add a set of prompt tokens, uninitialised if no values are given."""
-        like = next(self.backbone.parameters())
+        backbone_parameter = next(self.backbone.parameters())
         values = torch.empty(self._prompt_shape) if values is None else values
         # Drawn on the CPU and then moved: every device starts from the same prompts.
-        self.prompts[name] = nn.Parameter(values.to(like.device, like.dtype))
+        self.prompts[name] = nn.Parameter(
+            values.to(backbone_parameter.device, backbone_parameter.dtype)
+        )
 
     def _get_prompt_set_name(self, task: int | None) -> str:
         """Return the parameter name of a task's prompt set."""

@@ -82,9 +82,13 @@ class OlorOptimizer:
         group_of = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         self._pulls: list[_RollbackTarget] = []
         for each in anchored:
-            whole = each.parameter.detach()
+            full_tensor = each.parameter.detach()
             # A head that has grown has an anchor for its old rows only.
-            target = whole if each.anchor.shape == whole.shape else whole[: len(each.anchor)]
+            target = (
+                full_tensor
+                if each.anchor.shape == full_tensor.shape
+                else full_tensor[: len(each.anchor)]
+            )
             # Copied to the device once, in the layout of the rows that it pulls.
             anchor = torch.empty_like(target).copy_(each.anchor)
             self._pulls.append(
@@ -127,8 +131,8 @@ def compute_olor_rollback_share_of_layer(i: int, n: int, recipe: OlorRecipe) -> 
     """Compute OLOR's rollback share (iota) of layer i of 0 … n. A single layer (n = 0) has
     iota1.
     """
-    left: float = max(0.0, 1 - i / n) ** recipe.gamma if n else 1.0
-    return recipe.iota2 + left * (recipe.iota1 - recipe.iota2)
+    decay: float = max(0.0, 1 - i / n) ** recipe.gamma if n else 1.0
+    return recipe.iota2 + decay * (recipe.iota1 - recipe.iota2)
 
 
 def compute_rollback_share_by_parameter(

@@ -175,10 +175,10 @@ def _build_class_shift_finding(data: DataReport) -> Finding | None:
         return None
     worst = sorted(shift["per_class"], key=lambda one: -one["outside"])[:3]
     # Five of a hundred images lie outside by definition: a tenth is twice that.
-    far = [
+    outlying_classes = [
         f"{one['label']} ({one['outside']:.0%} outside)" for one in worst if one["outside"] > 0.1
     ]
-    worst_classes = f", most of all {', '.join(far)}" if far else ""
+    worst_classes = f", most of all {', '.join(outlying_classes)}" if outlying_classes else ""
     by_light = shift["p_light"] < shift["p_features"]
     why = "in brightness or contrast" if by_light else "in what they show"
     cause = "another camera or light" if by_light else "another camera or season, or wrong labels"
@@ -220,7 +220,7 @@ def _format_images_with_verb(count: int) -> str:
     return "1 image is" if count == 1 else f"{count:,} images are"
 
 
-def _format_image_share(count: int, of: int) -> str:
-    share = count / max(1, of)
+def _format_image_share(count: int, total: int) -> str:
+    share = count / max(1, total)
     # Rounding to 0.0% would say that there are none.
     return "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"

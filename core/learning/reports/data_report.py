@@ -130,11 +130,11 @@ class TaskImageInspector:
         )
 
     def _build_suspect_images_report_fields(
-        self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator
+        self, data: Dataset, rows: Tensor, features: Tensor, generator: torch.Generator
     ) -> DataReport:
         looks = read_or_compute_hashes(self.spec.task.traces, "train", data)
         alike = group_near_duplicates([(len(rows), None if looks is None else looks[rows.numpy()])])
-        suspicious = find_images_with_suspect_labels(seen, data.labels[rows], generator, alike)
+        suspicious = find_images_with_suspect_labels(features, data.labels[rows], generator, alike)
         paths = _read_training_image_paths(self.spec)
         entries: list[Suspect] = []
         for row, suggested, score in zip(*(part.tolist() for part in suspicious[:3]), strict=True):

@@ -90,7 +90,9 @@ def measure_data_shift(
     """
     mine, theirs = _group_rows_by_class(new.labels), _group_rows_by_class(earlier.labels)
     shared = sorted(set(mine) & set(theirs)) if by_class else []
-    of: Literal["known classes", "all images"] = "known classes" if shared else "all images"
+    comparison_scope: Literal["known classes", "all images"] = (
+        "known classes" if shared else "all images"
+    )
     # Other shares of the same classes are no shift, so each class counts equally on both sides.
     if shared:
         new_rows, other_rows = _draw_balanced_rows_by_class(mine, theirs, shared, generator)
@@ -105,7 +107,7 @@ def measure_data_shift(
         _select_sample_rows(new, new_rows), _select_sample_rows(earlier, other_rows), generator
     )
     return {
-        "of": of,
+        "of": comparison_scope,
         "images": len(new_rows),
         "mmd2": result.mmd2,
         "p": result.p,
@@ -116,7 +118,7 @@ def measure_data_shift(
 
 
 def compute_outlier_shares_by_class(
-    new: DataShiftSample, earlier: DataShiftSample, known: Sequence[str]
+    new: DataShiftSample, earlier: DataShiftSample, shared_classes: Sequence[str]
 ) -> list[ClassShift]:
     """Compute by class the share of new images that lie outside the earlier images of their class.
 
@@ -128,7 +130,7 @@ def compute_outlier_shares_by_class(
     """
     mine, theirs = _group_rows_by_class(new.labels), _group_rows_by_class(earlier.labels)
     # A share of fewer than ten images would be mostly chance.
-    listed = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][
+    listed = [c for c in shared_classes if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][
         :MAX_CLASSES
     ]
     if not listed:
@@ -189,29 +191,29 @@ def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:
 def _draw_balanced_rows_by_class(
     mine: dict[str, Tensor],
     theirs: dict[str, Tensor],
-    known: Sequence[str],
+    shared_classes: Sequence[str],
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Draw equally many rows of each known class from both samples, `MOST` in total at most."""
-    both = {c: min(len(mine[c]), len(theirs[c])) for c in known}
+    both = {c: min(len(mine[c]), len(theirs[c])) for c in shared_classes}
     share = min(1.0, MOST / max(1, sum(both.values())))
     # The same number on both sides: other shares of classes would look like a shift.
     quotas = {c: max(1, int(count * share)) for c, count in both.items()}
     sides = (
-        torch.cat([_draw_random_rows(side[c], quotas[c], generator) for c in known])
+        torch.cat([_draw_random_rows(side[c], quotas[c], generator) for c in shared_classes])
         for side in (mine, theirs)
     )
     new_rows, other_rows = sides
     return new_rows, other_rows
 
 
-def _select_sample_rows(of: DataShiftSample, rows: Tensor) -> DataShiftSample:
+def _select_sample_rows(sample: DataShiftSample, rows: Tensor) -> DataShiftSample:
     """Select rows of a sample of labelled images."""
     return DataShiftSample(
-        of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()]
+        sample.features[rows], sample.light[rows], [sample.labels[row] for row in rows.tolist()]
     )
 
 
-def _draw_random_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """Draw up to `most` rows at random."""
-    return rows[torch.randperm(len(rows), generator=generator)[:most]]
+def _draw_random_rows(rows: Tensor, max_rows: int, generator: torch.Generator) -> Tensor:
+    """Draw up to `max_rows` rows at random."""
+    return rows[torch.randperm(len(rows), generator=generator)[:max_rows]]

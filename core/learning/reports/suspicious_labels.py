@@ -99,12 +99,12 @@ def estimate_label_probabilities(
     """
     h, classes = features.double(), int(labels.max()) + 1
     fold = assign_cross_validation_folds(labels, groups)
-    whole = sum_features_by_class(h, labels, classes, wide=False)
+    class_sums = sum_features_by_class(h, labels, classes, wide=False)
     scores = torch.zeros(len(labels), classes, dtype=torch.float64)
     for one in range(FOLDS):
         out = fold == one
         made_of = subtract_fold_sums(
-            whole, sum_features_by_class(h[out], labels[out], classes, wide=False)
+            class_sums, sum_features_by_class(h[out], labels[out], classes, wide=False)
         )
         scores[out] = discriminant.solve_linear_discriminant_analysis(made_of)(h[out])
     tempered_rows = (

@@ -258,15 +258,15 @@ class LearningJob:
             base = None if self._ancestors.same else self._ancestors.load_version_network("base")
             parts = self._evaluator.read_held_out_parts()
             self._features.load_stored_features(self._spec, parent, parts)
-            known, kept = self._spec.task.known, self._features.kept
-            images = [part.images for task, part in parts.items() if task not in kept]
-            if known is None:
+            features_path, stored_features = self._spec.task.known, self._features.kept
+            images = [part.images for task, part in parts.items() if task not in stored_features]
+            if features_path is None:
                 images.insert(0, data.images)
             self._inputs.cache_features_of_job_images(
                 parent, base, images, lambda: self._emit(AliveEvent())
             )
-            if known is not None:
-                self._inputs.add_features(data.images, load_tensors(known)["features"])
+            if features_path is not None:
+                self._inputs.add_features(data.images, load_tensors(features_path)["features"])
 
     def _build_data_report_or_hold_batch(self, network: Network, data: Dataset) -> None:
         """Build the data report on the task's images, using the parent version, before training.
@@ -508,12 +508,12 @@ class LearningJob:
             self._device, self.numerics, self._devices
         )
         hyper, normalise = self._recipe.get_hyper_parameters(), self._inputs.normalise
-        made = output_folders.describe_network_for_result(
+        record = output_folders.describe_network_for_result(
             network, method, hyper, normalise, environment, steps
         )
         # Named only where it is not the default: older results stay as they are.
         problem = self._spec.problem
-        return made if problem is None else made.model_copy(update={"problem": problem})
+        return record if problem is None else record.model_copy(update={"problem": problem})
 
     def _report_warning(self, message: str) -> None:
         if message not in self._warnings:  # a resumed run warns again

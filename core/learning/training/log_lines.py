@@ -45,13 +45,13 @@ def format_parent_measurement_line(version: int) -> str:
 
 def format_batch_slices_line(shards: int, ranks: int) -> str:
     """Format the log line about the slices of a batch, and the processes that compute them."""
-    by = (
+    execution_mode = (
         "one after the other"
         if ranks == 1
         else f"on {ranks} processes, each with a device of its own"
     )
     return (
-        f"Each batch is cut into {shards} slices, computed {by}; the result has the same bits "
+        f"Each batch is cut into {shards} slices, computed {execution_mode}; the result has the same bits "
         f"either way."
     )
 

@@ -89,7 +89,7 @@ def choose_first_index_near_best(correct: Sequence[float], total: int, within: f
     """
     # A count is an integer, so a billionth of an image only cancels rounding errors.
     minimum = max(correct) - within * total - 1e-9
-    return next(place for place, count in enumerate(correct) if count >= minimum)
+    return next(index for index, count in enumerate(correct) if count >= minimum)
 
 
 class WeightInterpolation:

@@ -111,7 +111,11 @@ class ClassMergeOrDropJob(LearningJob):
             for name, tensor in method.state[STATISTICS].tensors.items()
             if name.endswith(".rows")
         }
-        return {task for task, of in rows.items() if self._class_map.is_only_renumbering(of)}
+        return {
+            task
+            for task, task_rows in rows.items()
+            if self._class_map.is_only_renumbering(task_rows)
+        }
 
     def _train_head_on_remembered_images(self, ctx: TaskTrainingContext, method: Method) -> None:
         """Train the head alone on replayed images, with equally many of each class."""

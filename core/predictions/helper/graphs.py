@@ -76,9 +76,11 @@ class VersionOnnxGraph:
         """Keep sample images of requests, as many as the graph's comparison with the network
         needs.
         """
-        left = SAMPLE_IMAGES - sum(len(sample_images) for _, sample_images in self.sample)
+        remaining_count = SAMPLE_IMAGES - sum(
+            len(sample_images) for _, sample_images in self.sample
+        )
         # A view would hold all images of the request in memory.
-        self.sample.append((task, images[:left].copy()))
+        self.sample.append((task, images[:remaining_count].copy()))
 
     def has_enough_sample_images(self) -> bool:
         """Return True once there are enough sample images to compare the graph with the network."""
@@ -166,13 +168,13 @@ class OnnxGraphMaker:
             )
         if graph.trial is None:
             return
-        engine, left = graph.trial
+        engine, remaining_count = graph.trial
         differences = np.abs(engine.run(images, task) - exact)
         # NaN compares as False, and so ends the trial too.
         if not (differences <= engine.tolerance).all():
             graph.trial = None
-        elif left > len(images):
-            graph.trial = engine, left - len(images)
+        elif remaining_count > len(images):
+            graph.trial = engine, remaining_count - len(images)
         else:
             graph.engine, graph.trial = engine, None
 

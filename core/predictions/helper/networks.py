@@ -108,9 +108,9 @@ class LoadedVersionCache:
             )
             self.graphs.drop_graph(self._kept.pop(id).graph)
             # Files of the dropped version would otherwise stay in memory.
-            used = {path for loaded in self._kept.values() for path in loaded.files}
+            used_paths = {path for loaded in self._kept.values() for path in loaded.files}
             self._tensors = {
-                path: tensors for path, tensors in self._tensors.items() if path in used
+                path: tensors for path, tensors in self._tensors.items() if path in used_paths
             }
 
     def _count_loaded_bytes(self, more: Mapping[str, int]) -> int:

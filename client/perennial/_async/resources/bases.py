@@ -64,19 +64,19 @@ class AsyncBases:
             "config": None if config is None else json.dumps(config),
             "preset": preset,
         }
-        sent: FileSource | ClassifierUploadForm = source
+        upload: FileSource | ClassifierUploadForm = source
         content_type = "application/safetensors"
         if classes is not None:
-            sent = ClassifierUploadForm(source, get_class_list_as_text(classes))
-            content_type = sent.content_type
+            upload = ClassifierUploadForm(source, get_class_list_as_text(classes))
+            content_type = upload.content_type
         headers = {
             "Content-Type": content_type,
-            "Content-Length": str(sent.size),
+            "Content-Length": str(upload.size),
             # The service compares it with the bytes received, so damage on the way is noticed.
-            "Content-Digest": format_content_digest(await run_in_thread(sent.sha256)),
+            "Content-Digest": format_content_digest(await run_in_thread(upload.sha256)),
         }
         with open_transfer_bar(Path(file).name, progress) as show:
-            body = make_upload_body_reader(sent, sent.size, show)
+            body = make_upload_body_reader(upload, upload.size, show)
             ask = ApiRequest(
                 "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S
             )

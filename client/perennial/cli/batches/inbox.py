@@ -125,7 +125,7 @@ def _iterate_batch_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
                     waiting.append(f"{name}/")
 
 
-def move_batch_to_outcome_folder(batch: Path, place: str, reason: str | None = None) -> Path:
+def move_batch_to_outcome_folder(batch: Path, outcome: str, reason: str | None = None) -> Path:
     """Move a finished batch to the folder `learned`, `held` or `failed`, with the reason in a file.
 
     If the name is taken there, a number is appended.
@@ -136,7 +136,7 @@ def move_batch_to_outcome_folder(batch: Path, place: str, reason: str | None = N
     Raises:
         ConfigError: the destination is a link, or no folder.
     """
-    folder = batch.parent / place
+    folder = batch.parent / outcome
     folder.mkdir(exist_ok=True)
     # Behind a link, batches would leave the watched folder.
     if folder.is_symlink() or not folder.is_dir():

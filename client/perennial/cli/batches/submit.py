@@ -144,18 +144,23 @@ def run_submit_batch_command(
         )
         if check:
             with (
-                nullcontext(True) if is_shown else TransferStatusLines() as sent,
+                nullcontext(True) if is_shown else TransferStatusLines() as transfer_progress,
                 _add_create_hint_to_missing_model_error(model),
             ):
                 report = client.tasks.check(
-                    model, source, recipe=recipe, again=again, trials=trials, progress=sent
+                    model,
+                    source,
+                    recipe=recipe,
+                    again=again,
+                    trials=trials,
+                    progress=transfer_progress,
                 )
             ignored = None if isinstance(source, PackedSource) else report.ignored
             shell.print_result(report, lambda: _print_check_report(model, report, ignored))
             return
         label = name or (None if batch == "-" else _derive_batch_name(batch))
         with (
-            nullcontext(True) if is_shown else TransferStatusLines() as sent,
+            nullcontext(True) if is_shown else TransferStatusLines() as transfer_progress,
             _add_create_hint_to_missing_model_error(model),
         ):
             handle = client.submit(
@@ -169,7 +174,7 @@ def run_submit_batch_command(
                 trials=trials,
                 choose=choose,
                 max_seconds=max_seconds,
-                progress=sent,
+                progress=transfer_progress,
             )
         if isinstance(source, PackedSource):  # warnings that were found while the batch was sent
             for warning in source.warnings:

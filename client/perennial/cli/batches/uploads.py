@@ -21,14 +21,14 @@ def run_list_uploads_command(shell: CommandContext) -> None:
     open_uploads = list(shell.create_client().uploads.list())
     rows = [
         (
-            of.id,
-            of.filename,
-            format_bytes(of.offset),
-            format_bytes(of.length),
-            format_time(of.created_at),
-            format_time(of.expires_at),
+            upload.id,
+            upload.filename,
+            format_bytes(upload.offset),
+            format_bytes(upload.length),
+            format_time(upload.created_at),
+            format_time(upload.expires_at),
         )
-        for of in open_uploads
+        for upload in open_uploads
     ]
     shell.print_rows(open_uploads, rows, "No upload is open.")
 

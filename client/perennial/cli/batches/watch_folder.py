@@ -221,10 +221,10 @@ class FolderWatcher:
             )
 
     def _describe_why_batch_remains(self, batch: FoundBatch) -> str:
-        sent = self.sent.get(batch.path.name)
-        if sent is not None:
-            waits = "waits" if _does_job_need_decision(sent.job) else "goes on"
-            return f"job {sent.handle.id} {waits}"
+        followed_batch = self.sent.get(batch.path.name)
+        if followed_batch is not None:
+            waits = "waits" if _does_job_need_decision(followed_batch.job) else "goes on"
+            return f"job {followed_batch.handle.id} {waits}"
         if not self._is_batch_ready_to_send(batch):
             if self.stuck.get(batch.path.name) == batch:
                 return "it cannot be read or moved"
@@ -310,8 +310,8 @@ class FolderWatcher:
             self._move_finished_batch_or_leave_it(batch, None, handle.job)
             return
         self._report_batch_event(path.name, "sent", f"job {handle.id}")
-        self.sent[path.name] = sent = FollowedBatch(batch, handle, handle.job)
-        self._report_missing_base_weights_once(sent)
+        self.sent[path.name] = followed_batch = FollowedBatch(batch, handle, handle.job)
+        self._report_missing_base_weights_once(followed_batch)
 
     def _move_finished_batch_or_leave_it(
         self, batch: FoundBatch, error: PerennialError | None, job: Job | None
@@ -348,7 +348,7 @@ class FolderWatcher:
                 batch.path.name, LEARNED, self._describe_learned_batch(job) if job else ""
             )
             return
-        place = HELD if isinstance(error, GateHeld) else FAILED
+        outcome_folder = HELD if isinstance(error, GateHeld) else FAILED
         task = None if job is None else job.task
         reason = "\n".join(
             replace_requests_by_task_commands(text, self.model, task)
@@ -357,7 +357,7 @@ class FolderWatcher:
             for text in str(error).split("\n")
         )
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
-        where = inbox.move_batch_to_outcome_folder(batch.path, place, f"{reason}\n{about}")
+        where = inbox.move_batch_to_outcome_folder(batch.path, outcome_folder, f"{reason}\n{about}")
         status = choose_exit_status_for_error(error)
         # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
         self.ends.add(
@@ -366,7 +366,7 @@ class FolderWatcher:
             else status
         )
         self._report_batch_event(
-            batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt"
+            batch.path.name, outcome_folder, f"{reason.splitlines()[0]} See {where}.txt"
         )
 
     def _describe_learned_batch(self, job: Job) -> str:

@@ -80,23 +80,24 @@ def run_adopt_classifier_command(
     if references is None:
         shell.print_result(adopted, lambda: _print_adopted_model(adopted))
         return
-    found = train_and_compare_closed_form_model(client, adopted.name, references)
+    accuracies = train_and_compare_closed_form_model(client, adopted.name, references)
     shell.print_result(
-        found.to_dict(), lambda: _print_classifier_and_closed_form_accuracies(adopted, found)
+        accuracies.to_dict(),
+        lambda: _print_classifier_and_closed_form_accuracies(adopted, accuracies),
     )
 
 
 def _print_classifier_and_closed_form_accuracies(
-    adopted: Model, found: ClassifierAndClosedFormAccuracies
+    adopted: Model, accuracies: ClassifierAndClosedFormAccuracies
 ) -> None:
     _print_adopted_model(adopted)
     print_fields(
         [
-            (f"accuracy of {found.model}", found.classifier_accuracy),
-            (f"accuracy of {found.closed_form}", found.closed_form_accuracy),
+            (f"accuracy of {accuracies.model}", accuracies.classifier_accuracy),
+            (f"accuracy of {accuracies.closed_form}", accuracies.closed_form_accuracy),
         ]
     )
-    print_text(f"On the same held-out references. Go on with {found.advised}.")
+    print_text(f"On the same held-out references. Go on with {accuracies.advised}.")
 
 
 def _print_adopted_model(model: Model) -> None:

@@ -127,23 +127,23 @@ def run_download_version_command(
     shell.print_result(result, lambda: print_text(text))
 
 
-def resolve_output_path_and_make_folder(place: str | None, name: str) -> Path:
+def resolve_output_path_and_make_folder(destination: str | None, name: str) -> Path:
     """Return the path of the file to write a download into, creating its folder if necessary.
 
     Args:
-        place: a file; or a folder, which exists or ends with a slash. None: the working directory.
+        destination: a file; or a folder, which exists or ends with a slash. None: the working directory.
         name: name of the file in a folder.
     """
-    text = place or "."
+    text = destination or "."
     is_folder = text.endswith((os.sep, os.altsep or os.sep)) or Path(text).is_dir()
     target = Path(text) / name if is_folder else Path(text)
     target.parent.mkdir(parents=True, exist_ok=True)
     return target
 
 
-def get_or_create_output_folder(place: str | None) -> Path:
+def get_or_create_output_folder(destination: str | None) -> Path:
     """Return the folder to write a download into, creating it if necessary."""
-    target = Path(place or ".")
+    target = Path(destination or ".")
     target.mkdir(parents=True, exist_ok=True)
     return target
 

@@ -107,7 +107,7 @@ def confirm_and_send_edit(
 
 def describe_edit_plan(plan: EditPlan) -> list[str]:
     """Describe in sentences what an edit would change."""
-    again = (
+    relearning = (
         f" Learned again: {_format_task_numbers(plan.learned_again)}."
         if plan.way == "relearn"
         else ""
@@ -115,14 +115,14 @@ def describe_edit_plan(plan: EditPlan) -> list[str]:
     sentences = [
         f"It changes the data of {_format_task_numbers(plan.tasks)}, by "
         f"{format_count_with_noun(plan.operations, 'operation')}.",
-        f"Way: {plan.way}; {WAYS.get(plan.way, 'the service knows it')}.{again}",
+        f"Way: {plan.way}; {WAYS.get(plan.way, 'the service knows it')}.{relearning}",
         *([] if plan.approximation is None else [f"Approximate: {plan.approximation}"]),
         f"Classes: {plan.classes_before:,} before, {plan.classes_after:,} after.",
         "It can be undone later, as long as no later task was learned on it."
         if plan.can_undo
         else "It cannot be undone: images that it removes are not restored.",
     ]
-    return [make_text_one_line(line) for line in sentences]
+    return [make_text_one_line(sentence) for sentence in sentences]
 
 
 def _format_task_numbers(numbers: Sequence[int]) -> str:
@@ -132,16 +132,20 @@ def _format_task_numbers(numbers: Sequence[int]) -> str:
 
 
 def _wait_for_edit_and_print_result(
-    shell: CommandContext, client: Perennial, model: str, sent: Edit, timeout: float | None
+    shell: CommandContext,
+    client: Perennial,
+    model: str,
+    submitted_edit: Edit,
+    timeout: float | None,
 ) -> None:
     """Wait for the job of an edit, then print its result."""
-    handle = client.job(sent.job)
+    handle = client.job(submitted_edit.job)
     job = wait_for_job(shell, handle, timeout)
     for warning in job.warnings:
         print_notice(
             f"warning: {words.replace_requests_by_task_commands(warning, model, job.task)}"
         )
-    edit = client.edits.retrieve(model, sent.number)
+    edit = client.edits.retrieve(model, submitted_edit.number)
     if shell.is_json:
         print_json_document(edit)
     error = handle.ending(job)
@@ -169,9 +173,9 @@ def _describe_finished_edit(model: str, edit: Edit) -> list[str]:
     ]
     lines = [f"Edit {edit.number} is done{': ' if counts else ''}{', '.join(counts)}."]
     if edit.still_in_versions:
-        held = ", ".join(str(number) for number in edit.still_in_versions[:SHOWN_TASKS])
+        older_versions = ", ".join(str(number) for number in edit.still_in_versions[:SHOWN_TASKS])
         lines.append(
-            f"Older versions still hold features or images of these tasks: {held}. To delete "
+            f"Older versions still hold features or images of these tasks: {older_versions}. To delete "
             f"them:\n  perennial edits purge {quote_shell_word(model)} {edit.number}"
         )
     if edit.undo_until is None:
@@ -254,9 +258,9 @@ def run_undo_edit_command(
     """Go back to the version before an edit, and restore its labels."""
     client = shell.create_client()
     if not yes:
-        made = client.edits.retrieve(model, edit)
+        edit_to_undo = client.edits.retrieve(model, edit)
         require_user_confirmation(
-            f"Go back to version {made.parent} of {model}, with the labels before edit {edit}"
+            f"Go back to version {edit_to_undo.parent} of {model}, with the labels before edit {edit}"
         )
     undone = client.edits.undo(model, edit, reason=reason)
     shell.print_result(undone, lambda: _print_undone_edit(client, model, undone))

@@ -61,7 +61,8 @@ class EvaluatedPredictions:
         wrong = self.count_confused_classes()
         for label in sorted(images):
             most_confused = max(
-                ((n, called) for (of, called), n in wrong.items() if of == label), default=None
+                ((n, called) for (true_label, called), n in wrong.items() if true_label == label),
+                default=None,
             )
             precision = right[label] / predicted[label] if predicted[label] else None
             called = None if most_confused is None else f"{most_confused[1]} ({most_confused[0]})"

@@ -67,8 +67,8 @@ def run_list_models_command(shell: CommandContext, query: str | None, wanted: st
 
 def _build_model_row(model: ListedModel) -> tuple[Cell, ...]:
     waits = ", ".join(f"{entry.kind} {entry.task or ''}".strip() for entry in model.attention)
-    of = model.summary
-    if of is None:  # an older service does not send it
+    summary = model.summary
+    if summary is None:  # an older service does not send it
         return (
             model.name,
             model.scenario,
@@ -79,10 +79,10 @@ def _build_model_row(model: ListedModel) -> tuple[Cell, ...]:
             None,
             waits,
         )
-    last = None if of.last_job is None else of.last_job.state
+    last = None if summary.last_job is None else summary.last_job.state
     return (
-        *(model.name, model.scenario, of.production, of.acc, of.images),
-        *(of.forgetting, last, waits),
+        *(model.name, model.scenario, summary.production, summary.acc, summary.images),
+        *(summary.forgetting, last, waits),
     )
 
 

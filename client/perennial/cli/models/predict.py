@@ -46,7 +46,7 @@ def run_predict_command(
     With --json one line per image. Exits with 1 if an image could not be used; the others are
     predicted.
     """
-    client, rows, unusable, used = shell.create_client(), [], 0, 0
+    client, rows, unusable, image_count = shell.create_client(), [], 0, 0
     for files in group_files_into_predict_requests(iterate_image_files(paths)):
         response = client.predict(model, files, version=version, top_k=top_k, task=task)
         # They are matched by position, so a missing one would shift all that follow.
@@ -55,7 +55,7 @@ def run_predict_command(
                 f"The service answered {len(response.predictions)} of {len(files)} images."
             )
         for file, one in zip(files, response.predictions, strict=True):
-            used += 1
+            image_count += 1
             if isinstance(one, Prediction):
                 cells = [f"{label} {share:.3f}" for label, share in one.probabilities.items()]
                 rows.append((str(file), *cells[:top_k]))
@@ -67,7 +67,7 @@ def run_predict_command(
                 print_json_line(
                     {"path": str(file), "version": response.version, **convert_to_json(one)}
                 )
-    if not used:
+    if not image_count:
         raise click.UsageError(
             f"There is no image in {', '.join(map(str, paths))}: "
             f"{', '.join(sorted(IMAGE_SUFFIXES))}."

@@ -58,8 +58,8 @@ def run_rebase_model_command(
         raise click.UsageError("Say one of --base BASE, --status, --finish and --back.")
     if base is not None:
         base_request = parse_json_option(base) if base.startswith("{") else base
-        begun = shell.create_client().models.rebase(model, base_request, name=name)
-        shell.print_result(begun, lambda: _print_started_rebase(begun))
+        started_rebase = shell.create_client().models.rebase(model, base_request, name=name)
+        shell.print_result(started_rebase, lambda: _print_started_rebase(started_rebase))
         return
     if status:
         progress = shell.create_client().models.rebase_status(model)

@@ -167,10 +167,10 @@ def run_version_diff_command(shell: CommandContext, model: str, before: str, aft
         headings = ("task", str(old.number), str(new.number), "change", "images")
         rows = [
             (
-                *(of["task"], of["before"], of["after"]),
-                *(_format_accuracy_change(of["change"]), of["images"]),
+                *(task_change["task"], task_change["before"], task_change["after"]),
+                *(_format_accuracy_change(task_change["change"]), task_change["images"]),
             )
-            for of in tasks
+            for task_change in tasks
         ]
         shell.form.print_rows(headings, rows, "No task.")
         # Options such as --csv are for programs, which read rows alone.

@@ -198,12 +198,12 @@ def run_storage_usage_command(shell: CommandContext, by: str) -> None:
     items: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())
     rows = [
         (
-            of.name if by == "model" else of.owner,
-            of.tasks,
-            of.versions,
-            format_bytes(_get_total_stored_bytes(of)),
+            usage.name if by == "model" else usage.owner,
+            usage.tasks,
+            usage.versions,
+            format_bytes(_get_total_stored_bytes(usage)),
         )
-        for of in items
+        for usage in items
     ]
     shell.print_rows(items, rows, "Nothing is stored.", (by, "tasks", "versions", "bytes"))
 

@@ -28,7 +28,10 @@ def run_list_or_show_methods_command(shell: CommandContext, name: str | None) ->
         shell.print_result(one, lambda: _print_method_fields(one))
         return
     method_list = client.methods.list()
-    rows = [(of.name, ", ".join(of.scenarios), of.description) for of in method_list.items]
+    rows = [
+        (method.name, ", ".join(method.scenarios), method.description)
+        for method in method_list.items
+    ]
     shell.print_rows(method_list.items, rows, "No method.")
 
 
@@ -86,12 +89,12 @@ def run_list_bases_command(shell: CommandContext) -> None:
     base_list = list(shell.create_client().bases.list())
     rows = [
         (
-            of.id,
-            of.architecture.name,
-            format_bytes(of.bytes),
-            ", ".join(one.name for one in of.models),
+            base.id,
+            base.architecture.name,
+            format_bytes(base.bytes),
+            ", ".join(one.name for one in base.models),
         )
-        for of in base_list
+        for base in base_list
     ]
     shell.print_rows(base_list, rows, "No base was uploaded.")
 
@@ -118,7 +121,10 @@ def run_show_base_command(shell: CommandContext, base: str) -> None:
 def run_list_architectures_command(shell: CommandContext) -> None:
     """List network architectures for models."""
     architecture_list = list(shell.create_client().architectures.list())
-    rows = [(of.name, of.family, of.min_size, of.description) for of in architecture_list]
+    rows = [
+        (architecture.name, architecture.family, architecture.min_size, architecture.description)
+        for architecture in architecture_list
+    ]
     shell.print_rows(architecture_list, rows, "None.")
 
 

@@ -87,13 +87,13 @@ def run_rotate_secret_command(shell: CommandContext, webhook: str) -> None:
     _print_new_webhook_secret(shell, client.webhooks.rotate(webhook))
 
 
-def _print_new_webhook_secret(shell: CommandContext, made: types.NewWebhook) -> None:
+def _print_new_webhook_secret(shell: CommandContext, webhook: types.NewWebhook) -> None:
     def print_secret() -> None:
-        print_notice(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
+        print_notice(f"Webhook {webhook.id} for {webhook.url}. The secret is shown this once:")
         # Alone on standard output, so that a script can store it.
-        print_text(made.secret)
+        print_text(webhook.secret)
 
-    shell.print_result(made, print_secret)
+    shell.print_result(webhook, print_secret)
 
 
 @cli_command("show", webhook_commands)

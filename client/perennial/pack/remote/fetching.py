@@ -144,10 +144,10 @@ class RemoteImageSource(ImageSource):
             self._empty.add(number)
             self._bad.record_bad_entry(self.describe_image_place(number), str(changed))
             self.check_bad_share_and_update_warnings()
-        left = self._sizes[number]
-        while left > 0:
-            yield bytes(min(left, _ZEROS))
-            left -= _ZEROS
+        remaining_bytes = self._sizes[number]
+        while remaining_bytes > 0:
+            yield bytes(min(remaining_bytes, _ZEROS))
+            remaining_bytes -= _ZEROS
 
     def check_bad_share_and_update_warnings(self) -> None:
         """Update the warnings about remote images left out. Raises PackError if there are too many."""

@@ -90,17 +90,17 @@ class ImageFetcher:
             return _parse_size_and_version_headers(response)
 
     def fetch_size_version_and_first_bytes(
-        self, url: str, most: int
+        self, url: str, max_bytes: int
     ) -> tuple[RemoteFileSizeAndVersion, bytes]:
-        """Return size and version of the image at a URL, and its first `most` bytes. Raises
+        """Return size and version of the image at a URL, and its first `max_bytes` bytes. Raises
         UnusableUrl.
         """
         with self._open_response("GET", url) as response:
-            pieces, left = [], most
+            pieces, bytes_left = [], max_bytes
             for piece in response.iter_stream():
-                pieces.append(piece[:left])
-                left -= len(pieces[-1])
-                if not left:
+                pieces.append(piece[:bytes_left])
+                bytes_left -= len(pieces[-1])
+                if not bytes_left:
                     break
             return _parse_size_and_version_headers(response), b"".join(pieces)
 
@@ -234,29 +234,29 @@ def _resolve_redirect(target: HttpRequestTarget, location: str) -> str:
     return location
 
 
-def _require_image_response(answer: Any) -> None:
+def _require_image_response(response: Any) -> None:
     """Raise UnusableUrl for an HTTP response that does not contain an image."""
-    if answer.status != 200:
-        is_passing = answer.status in (408, 425, 429) or answer.status >= 500
-        raise UnusableUrl(f"answers with status {answer.status}", is_passing)
-    kind = _get_response_header(answer, b"content-type").partition(";")[0].strip().lower()
+    if response.status != 200:
+        is_passing = response.status in (408, 425, 429) or response.status >= 500
+        raise UnusableUrl(f"answers with status {response.status}", is_passing)
+    kind = _get_response_header(response, b"content-type").partition(";")[0].strip().lower()
     # Pages for logins and errors often come with status 200.
     if kind in ("text/html", "application/xhtml+xml", "application/json"):
         raise UnusableUrl(f"is {kind}, no image")
-    packed = _get_response_header(answer, b"content-encoding").lower()
+    packed = _get_response_header(response, b"content-encoding").lower()
     if packed not in ("", "identity"):
         raise UnusableUrl(f"is packed by {packed[:40]!r}, which was not asked for")
 
 
-def _get_response_header(answer: Any, name: bytes) -> str:
-    values = [value for key, value in answer.headers if key.lower() == name]
+def _get_response_header(response: Any, name: bytes) -> str:
+    values = [value for key, value in response.headers if key.lower() == name]
     return values[0].decode("latin-1") if values else ""
 
 
-def _parse_size_and_version_headers(answer: Any) -> RemoteFileSizeAndVersion:
-    length = _get_response_header(answer, b"content-length")
-    version = _get_response_header(answer, b"etag") or _get_response_header(
-        answer, b"last-modified"
+def _parse_size_and_version_headers(response: Any) -> RemoteFileSizeAndVersion:
+    length = _get_response_header(response, b"content-length")
+    version = _get_response_header(response, b"etag") or _get_response_header(
+        response, b"last-modified"
     )
     # Cut, because a list may have half a million URLs, and each version stays in memory.
     return RemoteFileSizeAndVersion(
@@ -357,7 +357,7 @@ class _DeadlineStream(httpcore2.NetworkStream):
 
 def _require_seconds_left(deadline: float) -> float:
     """Return the seconds left until the deadline. Raises TimeoutError if it has passed."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds_left = deadline - time.monotonic()
+    if seconds_left <= 0:
         raise TimeoutError
-    return left
+    return seconds_left

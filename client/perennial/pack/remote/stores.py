@@ -94,8 +94,8 @@ class RemoteBucket(ABC):
         """Read a page of the bucket's listing; return it with the token of the next page, or None."""
 
     @abstractmethod
-    def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
-        """Return the first `most` bytes of a bucket's object in its listed version."""
+    def _read_object_start(self, listed: ListedObject, max_bytes: int) -> bytes:
+        """Return the first `max_bytes` bytes of a bucket's object in its listed version."""
 
     def _is_changed_error(self, error: Exception) -> bool:
         """Return True if the store's error means that the object was replaced after it was listed."""
@@ -137,7 +137,7 @@ class S3Store(RemoteBucket):
         ]
         return rows, response.get("NextContinuationToken") if response.get("IsTruncated") else None
 
-    def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
+    def _read_object_start(self, listed: ListedObject, max_bytes: int) -> bytes:
         # A replaced object is refused instead of being sent under the size of the old one.
         match = {"IfMatch": listed.version} if listed.version else {}
         response = self._fs.call_s3(
@@ -145,7 +145,7 @@ class S3Store(RemoteBucket):
         )
         # In the event loop of fsspec, to which the body's connection belongs.
         content: bytes = self._sync(
-            self._fs.loop, _read_body_start_and_close, response["Body"], most
+            self._fs.loop, _read_body_start_and_close, response["Body"], max_bytes
         )
         return content
 
@@ -197,9 +197,9 @@ class GoogleStore(RemoteBucket):
         ]
         return rows, response.get("nextPageToken")
 
-    def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
+    def _read_object_start(self, listed: ListedObject, max_bytes: int) -> bytes:
         path = f"{self.address.bucket}/{listed.key}"
-        content: bytes = self._fs.cat_file(path, start=0, end=most, generation=listed.version)
+        content: bytes = self._fs.cat_file(path, start=0, end=max_bytes, generation=listed.version)
         return content
 
 
@@ -254,16 +254,16 @@ class AzureStore(RemoteBucket):
             ], pages.continuation_token
         return [], None
 
-    def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
-        content: bytes = self._sync(self._fs.loop, self._fetch_first_bytes, listed, most)
+    def _read_object_start(self, listed: ListedObject, max_bytes: int) -> bytes:
+        content: bytes = self._sync(self._fs.loop, self._fetch_first_bytes, listed, max_bytes)
         return content
 
-    async def _fetch_first_bytes(self, listed: ListedObject, most: int) -> bytes:
+    async def _fetch_first_bytes(self, listed: ListedObject, max_bytes: int) -> bytes:
         client = self._fs.service_client.get_blob_client(self.address.bucket, listed.key)
         # As in S3Store: a replaced object is refused.
         condition = self._core.MatchConditions.IfNotModified
         stream = await client.download_blob(
-            offset=0, length=most, etag=listed.version, match_condition=condition
+            offset=0, length=max_bytes, etag=listed.version, match_condition=condition
         )
         content: bytes = await stream.readall()
         return content
@@ -290,13 +290,13 @@ def open_remote_bucket(address: BucketAddress, options: StoreOptions) -> RemoteB
     return STORES[address.scheme](address, options)
 
 
-async def _read_body_start_and_close(body: Any, most: int) -> bytes:
-    """Read up to `most` bytes of a response's body, then close it."""
-    pieces, left = [], most
+async def _read_body_start_and_close(body: Any, max_bytes: int) -> bytes:
+    """Read up to `max_bytes` bytes of a response's body, then close it."""
+    pieces, remaining_bytes = [], max_bytes
     try:
-        while left and (piece := await body.read(min(left, 1 << 20))):
+        while remaining_bytes and (piece := await body.read(min(remaining_bytes, 1 << 20))):
             pieces.append(piece)
-            left -= len(piece)
+            remaining_bytes -= len(piece)
     finally:
         body.close()
     return b"".join(pieces)

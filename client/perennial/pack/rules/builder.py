@@ -140,7 +140,10 @@ class FileClassesAndPartsBuilder:
 
 
 def require_training_images_of_every_class(
-    classes: Sequence[str], of: Sequence[int], test: Sequence[int], held_out_alone: bool = False
+    classes: Sequence[str],
+    class_numbers: Sequence[int],
+    test: Sequence[int],
+    held_out_alone: bool = False,
 ) -> None:
     """Raise UnreadableBatchError unless there are training images of every class.
 
@@ -148,11 +151,11 @@ def require_training_images_of_every_class(
         held_out_alone: True if a batch without any training image is possible.
     """
     trained = bytearray(len(classes))
-    for number, is_test in zip(of, test, strict=True):
+    for number, is_test in zip(class_numbers, test, strict=True):
         if number != IGNORED and not is_test:
             trained[number] = 1
     if not any(trained):
-        if held_out_alone and any(number != IGNORED for number in of):
+        if held_out_alone and any(number != IGNORED for number in class_numbers):
             return
         raise UnreadableBatchError("The batch has a test part but no training images.", "held_out")
     for label, has in zip(classes, trained, strict=True):

@@ -31,11 +31,11 @@ def assign_folder_classes(
     builder: FileClassesAndPartsBuilder,
     remaining: Sequence[int],
     options: BatchReadingOptions,
-    known: Known,
+    get_known_labels: Known,
 ) -> None:
     """Assign each file the class and part that its folder names, or leave it out.
 
-    `known` returns the labels that the model knows.
+    `get_known_labels` returns the labels that the model knows.
 
     Raises UnreadableBatchError if no image is in a class folder, or if the folders can be read in several
     ways.
@@ -44,16 +44,18 @@ def assign_folder_classes(
     images = count_images_by_folder(names, remaining)
     if not images:
         raise _build_no_class_folders_error(builder, remaining)
-    levels = find_path_to_class_folders(images, options.class_level, known, options.held_out_alone)
+    levels = find_path_to_class_folders(
+        images, options.class_level, get_known_labels, options.held_out_alone
+    )
     places = {folder: levels.find_folder_class_and_part(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
-    for folder, place in places.items():
-        if isinstance(place, FolderClassAndPart):
-            images_by_class[place.folder] += images[folder]
+    for folder, class_or_reason in places.items():
+        if isinstance(class_or_reason, FolderClassAndPart):
+            images_by_class[class_or_reason.folder] += images[folder]
     if not images_by_class:
         raise _build_no_class_folders_error(builder, remaining)
     chosen = FolderLabelDecider(
-        builder, remaining, options, levels, known, images_by_class
+        builder, remaining, options, levels, get_known_labels, images_by_class
     ).choose_labels_other_than_folder_names()
     plan.kind = "split" if levels.parts else "folders"
     plan.has_parts = bool(levels.parts)
@@ -69,18 +71,21 @@ def assign_folder_classes(
         # Folders without images, such as one of notes, were not counted among `images`.
         if folder and folder not in places:
             places[folder] = levels.find_folder_class_and_part(folder)
-        place = places[folder] if folder else OUTSIDE
-        if not isinstance(place, FolderClassAndPart):
-            builder.leave_file_out(index, left_out.record_left_out_file_and_get_reason(name, place))
+        class_or_reason = places[folder] if folder else OUTSIDE
+        if not isinstance(class_or_reason, FolderClassAndPart):
+            builder.leave_file_out(
+                index, left_out.record_left_out_file_and_get_reason(name, class_or_reason)
+            )
         elif is_clearly_no_image(name):
-            is_empty.setdefault(place.where, True)
+            is_empty.setdefault(class_or_reason.where, True)
             builder.leave_file_out(index, left_out.record_unsupported_file_and_get_reason(name))
         else:
-            is_empty[place.where] = False
+            is_empty[class_or_reason.where] = False
             builder.assign_file_class(
                 index,
-                chosen.get(place.folder) or convert_label_to_stripped_nfc(place.folder),
-                held_out.get(place.part, False),
+                chosen.get(class_or_reason.folder)
+                or convert_label_to_stripped_nfc(class_or_reason.folder),
+                held_out.get(class_or_reason.part, False),
             )
     empty = [folder for folder in sorted(is_empty) if is_empty[folder]]
     plan.notes += left_out.build_left_out_notes()

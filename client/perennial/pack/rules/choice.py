@@ -63,9 +63,11 @@ class FolderLabelDecider:
         label_files_found = label_files.find_possible_label_files(
             self._builder.names, self._remaining
         )
-        whole = [label_file for label_file in label_files_found if not label_file.is_aside]
+        batch_label_files = [
+            label_file for label_file in label_files_found if not label_file.is_aside
+        ]
         # A single folder is unclear if a file may have the labels of its images.
-        is_unclear = len(containers) == len(tally) or (len(tally) == 1 and bool(whole))
+        is_unclear = len(containers) == len(tally) or (len(tally) == 1 and bool(batch_label_files))
         if is_unclear and self._options.layout != "folders":
             if self._options.one_class:
                 # There is only one here: several were refused above.
@@ -87,8 +89,8 @@ class FolderLabelDecider:
                 "send train/<class>/… and test/<class>/…."
             )
         # If a table was passed over, a warning has named it already.
-        if whole and not self._builder.has_passed_table:
-            files = "; ".join(map(str, whole[:3]))
+        if batch_label_files and not self._builder.has_passed_table:
+            files = "; ".join(map(str, batch_label_files[:3]))
             plan.warnings.append(
                 f"Classes were read from folders, and no label file: {files}. To read labels from "
                 "a file, name it with -o table=FILE (in a request ?table=FILE)."

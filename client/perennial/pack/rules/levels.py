@@ -124,19 +124,22 @@ class FolderPathWalk:
 
 
 def find_path_to_class_folders(
-    images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
+    images: Mapping[str, int],
+    level: int | None,
+    get_known_labels: Known,
+    held_out_alone: bool = False,
 ) -> ClassFolderPath:
     """Find the level of a batch's folders whose names are the classes.
 
     Args:
         images: folder → number of images in it; the top itself has none.
         level: the level that the sender has chosen, from 1.
-        known: returns the classes of the model.
+        get_known_labels: returns the classes of the model.
         held_out_alone: True if parts without a training part are possible.
 
     Raises UnreadableBatchError if a part is missing, or if two readings are possible.
     """
-    finder = _ClassFolderFinder(ClassFolderPath(), level, known, held_out_alone)
+    finder = _ClassFolderFinder(ClassFolderPath(), level, get_known_labels, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
     finder.record_steps_to_class_folders(rows)
     return finder.levels

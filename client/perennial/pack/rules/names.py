@@ -55,17 +55,17 @@ MAC_ICON, SHOWN_ICON = "Icon\r", "Icon␍"
 _SHOWN_CHARS = 120
 
 
-def quote_name(name: str | bytes, most: int = _SHOWN_CHARS) -> str:
-    """Quote a name for a message, shortened to about `most` characters.
+def quote_name(name: str | bytes, max_chars: int = _SHOWN_CHARS) -> str:
+    """Quote a name for a message, shortened to about `max_chars` characters.
 
     Unprintable characters are escaped.
     """
     if isinstance(name, bytes):
         # A character has at most four bytes; the rest of a long name is not decoded.
-        name = name[: 4 * most].decode("utf-8" if _is_utf8(name) else "latin-1", "replace")
+        name = name[: 4 * max_chars].decode("utf-8" if _is_utf8(name) else "latin-1", "replace")
     # Cut before it is escaped, because a hostile name may be long.
-    escaped = repr(name[: most + 1])[1:-1]
-    return f"“{escaped if len(escaped) <= most else escaped[: most - 1] + '…'}”"
+    escaped = repr(name[: max_chars + 1])[1:-1]
+    return f"“{escaped if len(escaped) <= max_chars else escaped[: max_chars - 1] + '…'}”"
 
 
 def _is_utf8(raw: bytes) -> bool:

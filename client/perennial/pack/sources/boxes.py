@@ -383,13 +383,13 @@ def _convert_box_to_pixels(
 ) -> tuple[int, int, int, int] | None:
     """Convert a bounding box to whole pixels within the picture; None if it is empty."""
     width, height = size
-    by = size if picture.shares else (1, 1)
+    scale = size if picture.shares else (1, 1)
     # Round before floor and ceil, so that floating-point noise adds no pixel.
     left, top = (
-        max(0, math.floor(round(v * s, 3))) for v, s in ((box.left, by[0]), (box.top, by[1]))
+        max(0, math.floor(round(v * s, 3))) for v, s in ((box.left, scale[0]), (box.top, scale[1]))
     )
-    right = min(width, math.ceil(round(box.right * by[0], 3)))
-    bottom = min(height, math.ceil(round(box.bottom * by[1], 3)))
+    right = min(width, math.ceil(round(box.right * scale[0], 3)))
+    bottom = min(height, math.ceil(round(box.bottom * scale[1], 3)))
     return None if right <= left or bottom <= top else (left, top, right, bottom)
 
 

@@ -149,11 +149,13 @@ def _find_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) 
         if (name := _get_text_field_or_empty(row, "file_name"))
     ]
     for name in first:
-        for place in places:
+        for candidate_folder in places:
             # A path with a zero byte raises ValueError instead of being absent.
-            if "\0" not in name and (place / name).exists():
-                return place
-    where = format_first_names([os.path.relpath(place, root.folder) for place in places], 10)
+            if "\0" not in name and (candidate_folder / name).exists():
+                return candidate_folder
+    where = format_first_names(
+        [os.path.relpath(candidate_folder, root.folder) for candidate_folder in places], 10
+    )
     named = quote_name(first[0] if first else "")
     raise PackError(
         f"The image {named} of {quote_name(file)} is in none of the folders {where}. Say with "

@@ -143,10 +143,10 @@ class _DiskImageNames(ImageNameIndex):
 
     def _find_image_number_on_disk(self, name: str, folder: str, part: Part) -> int:
         path = name.replace("\\", "/").removeprefix("./")
-        whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib adds 5 µs per file
+        full_path = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib adds 5 µs per file
         is_outside = False
-        if "://" not in path and "\0" not in path and os.path.isfile(whole):  # noqa: PTH113
-            if self._root.allow_outside or self._root.is_inside_root(whole):
+        if "://" not in path and "\0" not in path and os.path.isfile(full_path):  # noqa: PTH113
+            if self._root.allow_outside or self._root.is_inside_root(full_path):
                 return self._get_or_add_path_number(posixpath.normpath(path))
             is_outside = True
         # Walked only if a path is not found as it is, because large folders take seconds.

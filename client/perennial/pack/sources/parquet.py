@@ -226,11 +226,14 @@ def _require_plausible_compression(metadata: Any, path: str) -> None:
         for number in range(row_group.num_columns):
             column = row_group.column(number)
             # From the metadata, before anything is unpacked.
-            packed, whole = max(1, column.total_compressed_size), column.total_uncompressed_size
-            if whole > _FREE_BYTES and whole > _RATIO * packed:
+            packed, unpacked_size = (
+                max(1, column.total_compressed_size),
+                column.total_uncompressed_size,
+            )
+            if unpacked_size > _FREE_BYTES and unpacked_size > _RATIO * packed:
                 raise PackError(
                     f"The column {quote_name(column.path_in_schema)} of {quote_name(path)} grows "
-                    f"{whole // packed:,} times when it"
+                    f"{unpacked_size // packed:,} times when it"
                     f" is unpacked; {_RATIO} times are allowed. Write the file again without "
                     "images of one byte repeated."
                 )

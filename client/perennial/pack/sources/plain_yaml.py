@@ -51,10 +51,10 @@ def _split_top_level_blocks(text: str, where: str) -> list[tuple[str, str, list[
 
 def _parse_yaml_value(first: str, following_lines: list[str], where: str) -> Value | None:
     if first.startswith("["):
-        whole = " ".join([first, *following_lines])
-        if not whole.endswith("]"):
+        list_text = " ".join([first, *following_lines])
+        if not list_text.endswith("]"):
             raise PackError(f"{where} opens a list with “[” and does not close it.")
-        return _parse_yaml_flow_list(whole[1:-1], where)
+        return _parse_yaml_flow_list(list_text[1:-1], where)
     if first.startswith("{") and first.endswith("}"):
         pairs = [_MAPPED.match(item) for item in _parse_yaml_flow_list(first[1:-1], where)]
         return {_parse_yaml_scalar(pair[1]): _parse_yaml_scalar(pair[2]) for pair in pairs if pair}

@@ -84,8 +84,8 @@ def _iterate_yolo_images_with_part(
 ) -> Iterator[tuple[str, str]]:
     """Yield every image of a YOLO data set with its part (train, test or validation)."""
     for part in _PARTS:
-        for place in _find_image_folders_or_lists_of_part(root, document, part, file):
-            for image in _iterate_images_of_folder_or_list(root, place, file):
+        for folder_or_list in _find_image_folders_or_lists_of_part(root, document, part, file):
+            for image in _iterate_images_of_folder_or_list(root, folder_or_list, file):
                 yield image, parts.parse_dataset_part(part)
 
 
@@ -136,12 +136,12 @@ def _find_image_folders_or_lists_of_part(
     `../train/images`, as Roboflow writes it, means `train/images` if that exists.
     """
     places, base, value = [], document.get("path", ""), document.get(part)
-    for place in [value] if isinstance(value, str) else value or []:
+    for named_path in [value] if isinstance(value, str) else value or []:
         # Tools disagree about what paths are relative to: `path`, or the file itself.
         candidates = [
-            f"{base}/{place}" if isinstance(base, str) and base else place,
-            place,
-            place.removeprefix("../"),
+            f"{base}/{named_path}" if isinstance(base, str) and base else named_path,
+            named_path,
+            named_path.removeprefix("../"),
         ]
         existing = [path for path in candidates if Path(root.folder, path).exists()]
         inside = [
@@ -152,22 +152,24 @@ def _find_image_folders_or_lists_of_part(
         if not inside:
             root.resolve_named_path(candidates[0], quote_name(file.name))
             raise PackError(
-                f"{quote_name(file)} names {quote_name(place)}, which is not in "
+                f"{quote_name(file)} names {quote_name(named_path)}, which is not in "
                 f"{quote_name(root.folder)}."
             )
         places.append(_normalise_image_path(inside[0]))
     return places
 
 
-def _iterate_images_of_folder_or_list(root: SourceFolder, place: str, file: Path) -> Iterator[str]:
+def _iterate_images_of_folder_or_list(
+    root: SourceFolder, folder_or_list: str, file: Path
+) -> Iterator[str]:
     """Yield the images in a folder, or in a text file that lists one per line."""
-    path = Path(root.resolve_named_path(place, quote_name(file.name)))
+    path = Path(root.resolve_named_path(folder_or_list, quote_name(file.name)))
     if path.is_dir():
-        yield from (name for name in root.list_files(place) if is_image_path(name))
+        yield from (name for name in root.list_files(folder_or_list) if is_image_path(name))
         return
     for image_line in _read_text_lines(path):
         if image_line.strip():
-            above = place.rpartition("/")[0]
+            above = folder_or_list.rpartition("/")[0]
             name = image_line.strip().replace("\\", "/")
             yield _normalise_image_path(
                 f"{above}/{name.removeprefix('./')}" if above and not name.startswith("/") else name

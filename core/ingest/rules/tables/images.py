@@ -103,12 +103,12 @@ class ImageNameIndex:
         """
         above = folder.rpartition("/")[0]
         for start in dict.fromkeys((folder, above, "")):
-            whole = f"{start}/{path}" if start else path
+            full_path = f"{start}/{path}" if start else path
             if "./" in path or "//" in path:
-                whole = posixpath.normpath(whole)
-            number = self._paths.get(whole, MISSING)
+                full_path = posixpath.normpath(full_path)
+            number = self._paths.get(full_path, MISSING)
             if number < 0:
-                number = self._find_image_by_name_without_ending(whole)
+                number = self._find_image_by_name_without_ending(full_path)
             if number >= 0:
                 return number
         return MISSING

@@ -306,8 +306,8 @@ class _LabelTableSearch:
         if len(table.files) > 1:
             parts = [find_dataset_part_in_path(name) for name in table.names]
             table.rows = [
-                row if row.part else row._replace(part=parts[of])
-                for row, of in zip(table.rows, table.of, strict=True)
+                row if row.part else row._replace(part=parts[file_index])
+                for row, file_index in zip(table.rows, table.of, strict=True)
             ]
         return table
 

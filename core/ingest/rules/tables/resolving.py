@@ -63,12 +63,12 @@ def resolve_label_table_images(
         images = ImageNameIndex(names, [i for i in remaining if i not in files])
     resolved = ResolvedLabelTableEntries(bad=list(table.bad), unlabelled=list(table.unlabelled))
     by_image: dict[int, LabelTableRow | None] = {}
-    for row, of in zip(table.rows, table.of, strict=True):
-        folder = table.folders[of] if table.folders else ""
+    for row, file_index in zip(table.rows, table.of, strict=True):
+        folder = table.folders[file_index] if table.folders else ""
         number = images.find_image_number(
             row.image,
             folder,
-            row.part or (find_dataset_part_in_path(table.names[of]) if table.names else ""),
+            row.part or (find_dataset_part_in_path(table.names[file_index]) if table.names else ""),
         )
         if number < 0:
             resolved.bad.append(

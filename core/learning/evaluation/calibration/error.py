@@ -173,11 +173,11 @@ def sort_predictions_into_probability_bins(probabilities: Floats, right: Mask) -
     return BinnedPredictions(probabilities[order], right[order], np.arange(bins) * n // bins)
 
 
-def _summarize_calibration_bins(found: BinnedPredictions) -> list[CalibrationBin]:
+def _summarize_calibration_bins(predictions: BinnedPredictions) -> list[CalibrationBin]:
     """Return each calibration bin's number of images, mean probability and correct predictions."""
     parts = zip(
-        np.split(found.probabilities, found.starts[1:]),
-        np.split(found.right, found.starts[1:]),
+        np.split(predictions.probabilities, predictions.starts[1:]),
+        np.split(predictions.right, predictions.starts[1:]),
         strict=True,
     )
     return [

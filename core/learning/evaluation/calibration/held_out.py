@@ -26,16 +26,16 @@ class HeldOutLogits:
 
 
 def choose_stride_of_images_with_stored_logits(
-    sizes: Iterable[tuple[int, int]], most: int = NUMBERS
+    sizes: Iterable[tuple[int, int]], max_logits: int = NUMBERS
 ) -> int:
     """Choose the stride between images whose logits are stored; 1 if all fit into memory.
 
     Args:
         sizes: images and classes of each task.
-        most: maximum number of logits.
+        max_logits: maximum number of logits.
     """
     # Rounded up, so that the limit is never exceeded.
-    return max(1, -(-sum(images * classes for images, classes in sizes) // most))
+    return max(1, -(-sum(images * classes for images, classes in sizes) // max_logits))
 
 
 def concatenate_task_logits(tasks: Mapping[int, HeldOutLogits]) -> HeldOutLogits:

@@ -86,16 +86,16 @@ class L2SpMethod(Method):
         values = {name: p.detach() for name, p in self._select_penalised_parameters(ctx).items()}
         shared, new = _split_rows_by_anchor(values, anchors)
         starts = [anchors[name] for name in values if name in anchors]
-        far = sum(
+        squared_distance = sum(
             float((t - start).square().sum()) for t, start in zip(shared, starts, strict=True)
         )
         large = sum(float(t.square().sum()) for t in new)
-        return self.hyper.alpha / 2 * far + self.hyper.beta / 2 * large
+        return self.hyper.alpha / 2 * squared_distance + self.hyper.beta / 2 * large
 
     def _select_penalised_parameters(self, ctx: TaskTrainingContext) -> dict[str, nn.Parameter]:
         """Select the trainable parameters that the L2 penalty covers."""
-        whole = self.hyper.tensors == "all"
-        return {name: p for name, p in ctx.trainable.items() if whole or p.dim() > 1}
+        covers_all = self.hyper.tensors == "all"
+        return {name: p for name, p in ctx.trainable.items() if covers_all or p.dim() > 1}
 
     def _get_starting_parameters(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
         """Return the trainable parameters' values at the recipe's anchor, on the device.

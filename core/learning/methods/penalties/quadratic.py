@@ -173,13 +173,13 @@ class QuadraticPenaltyMethod(Method):
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
             slowest = min(float(scale.min()) for scale in scales.values())
-            of = sum(
+            parameter_count = sum(
                 self.stored_tensors[self.get_importance_key(name)].numel()
                 for name in self._list_penalised_parameters(ctx)
             )
             ctx.warn(
                 f"{self.name}: the penalty is too steep for lr {ctx.recipe.optimizer.lr:g}: "
-                f"{slowed} of {of} parameters take smaller steps, down to {slowest:.2g} of the rate"
+                f"{slowed} of {parameter_count} parameters take smaller steps, down to {slowest:.2g} of the rate"
             )
 
 
@@ -187,15 +187,15 @@ def iterate_example_chunks(
     batches: Iterable[TrainingBatch], limit: float = math.inf
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Yield training examples (x, y) in chunks of at most CHUNK, up to `limit` in total."""
-    left = limit
+    examples_left = limit
     for batch in batches:
         for start in range(0, batch.y.shape[0], CHUNK):
             # The last chunk ends at the limit, so that exactly so many examples are measured.
-            rows = slice(start, start + int(min(CHUNK, left)))
+            rows = slice(start, start + int(min(CHUNK, examples_left)))
             x, y = batch.x[rows], batch.y[rows]
             yield x, y
-            left -= y.shape[0]
-            if left <= 0:
+            examples_left -= y.shape[0]
+            if examples_left <= 0:
                 return
 
 

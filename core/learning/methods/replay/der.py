@@ -158,11 +158,12 @@ class DarkExperienceReplay(ReservoirMethod):
         terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
             drawn = 0 if self.shares_one_replay_draw else number
-            items, _, whole = draws[drawn]
+            items, _, whole_draw = draws[drawn]
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
                 slice_count, averaged = (
-                    _compute_loss_term_denominator(ctx, name, group) for group in (items, whole)
+                    _compute_loss_term_denominator(ctx, name, group)
+                    for group in (items, whole_draw)
                 )
                 terms[name] = ctx.part.compute_mean_correction(slice_count, averaged) * terms[name]
         return terms
@@ -175,12 +176,12 @@ class DarkExperienceReplay(ReservoirMethod):
         )
 
     def _store_present_logits(
-        self, ctx: TaskTrainingContext, index: Tensor, known: int | None = None
+        self, ctx: TaskTrainingContext, index: Tensor, output_count: int | None = None
     ) -> None:
         """Compute and store the network's present logits for buffer items `index`, int64 [n], on
         the CPU.
 
-        `known`: number of outputs that count, for a single head; None: all.
+        `output_count`: number of outputs that count, for a single head; None: all.
         """
         computed: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
@@ -190,7 +191,7 @@ class DarkExperienceReplay(ReservoirMethod):
                 for rows, logits in compute_replay_logits_by_head(
                     self, ctx, ctx.inputs(items.images), items.tasks
                 ):
-                    logits = logits[:, :known] if ctx.scenario == "class" else logits
+                    logits = logits[:, :output_count] if ctx.scenario == "class" else logits
                     places = copy_tensor_to_device(part, ctx.device)
                     computed.append((places if rows is None else places[rows], logits))
         tensors = self.state["buffer"].tensors

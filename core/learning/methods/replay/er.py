@@ -62,7 +62,7 @@ class ExperienceReplay(ReservoirMethod):
         n, reservoir = self._get_replay_size(ctx), self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
             return super().compute_loss_terms(ctx, batch)
-        ((items, table, whole),) = draw_replay_items_of_batch_slice(ctx, reservoir, n, 1)
+        ((items, table, drawn_items),) = draw_replay_items_of_batch_slice(ctx, reservoir, n, 1)
         if items.labels.shape[0] == 0:  # there are fewer items than slices
             terms = super().compute_loss_terms(ctx, batch)
         else:
@@ -72,7 +72,7 @@ class ExperienceReplay(ReservoirMethod):
         # The mean covers new and replayed images, whose numbers differ from slice to slice.
         slice_count = batch.y.shape[0] + items.labels.shape[0]
         share = ctx.part.compute_mean_correction(
-            slice_count, ctx.part.images + whole.labels.shape[0]
+            slice_count, ctx.part.images + drawn_items.labels.shape[0]
         )  # one mean over both
         return {name: share * term for name, term in terms.items()}
 

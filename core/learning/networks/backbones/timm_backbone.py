@@ -105,21 +105,23 @@ def get_timm_feature_width(net: nn.Module) -> int:
     return int(width)
 
 
-def _create_timm_network(known: PretrainedWeights, image: ImageSpec) -> nn.Module:
+def _create_timm_network(weights: PretrainedWeights, image: ImageSpec) -> nn.Module:
     """Create timm's network for an image size.
 
     Raises ValueError for images that it does not take.
     """
     # timm could adapt the first layer, but then the weights would be none of the named ones.
-    if image.channels != known.channels:
-        raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
-    if not known.accepts_image_size(image.size):
+    if image.channels != weights.channels:
         raise ValueError(
-            f"timm/{known.name} takes images of {known.describe_image_sizes()}, not {image.size}"
+            f"timm/{weights.name} reads {weights.channels} channels, not {image.channels}"
+        )
+    if not weights.accepts_image_size(image.size):
+        raise ValueError(
+            f"timm/{weights.name} takes images of {weights.describe_image_sizes()}, not {image.size}"
         )
     create: Callable[..., nn.Module] = import_timm_models().create_model
     return create(
-        known.name, pretrained=False, num_classes=0, **known.build_timm_arguments(image.size)
+        weights.name, pretrained=False, num_classes=0, **weights.build_timm_arguments(image.size)
     )
 
 

@@ -62,8 +62,8 @@ def get_timm_weights_properties(name: str) -> PretrainedWeights:
         raise ValueError(f"timm/{name} cannot be used: {why}")
     # There are more than a thousand names, too many to list.
     near = get_close_matches(name, list_timm_weights_names(), 3)
-    meant = f"; did you mean {', '.join(near)}?" if near else ""
-    raise ValueError(f"timm knows no pretrained weights {name!r}{meant}")
+    suggestion = f"; did you mean {', '.join(near)}?" if near else ""
+    raise ValueError(f"timm knows no pretrained weights {name!r}{suggestion}")
 
 
 def list_timm_weights_names() -> list[str]:

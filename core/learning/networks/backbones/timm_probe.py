@@ -123,12 +123,12 @@ class _ImageSizeRule:
         """True if the network accepts other image sizes without an argument to timm."""
         return bool(self.units) and not self.argument
 
-    def compute_accepted_sizes(self, unit: int, own: int) -> tuple[int, int, str]:
+    def compute_accepted_sizes(self, unit: int, own_size: int) -> tuple[int, int, str]:
         """Apply the size rule to a network: return step, smallest size in pixels, and timm's
         argument.
         """
         if not self.units:
-            return 0, own, ""
+            return 0, own_size, ""
         return (1 if self.fine else unit), self.units * unit, self.argument
 
 

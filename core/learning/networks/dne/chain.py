@@ -56,23 +56,23 @@ def run_next_expert_of_chain(
         attention_drop, mixing_drop = (None, None) if drop_path is None else drop_path[at]
         s = layer.attend_between_patches(r, expert.token, attention_drop)  # type: ignore[operator]
         normalised.append(layer.norm2(s))  # type: ignore[operator]
-        heads = [*(of[at] for of in before.heads), normalised[at]]
+        heads = [*(layer_outputs[at] for layer_outputs in before.heads), normalised[at]]
         wide.append(layer.compute_hidden_channels(normalised[at], heads))  # type: ignore[operator]
-        hidden = [*(of[at] for of in before.hidden), wide[at]]
+        hidden = [*(layer_outputs[at] for layer_outputs in before.hidden), wide[at]]
         r = layer.compute_layer_output(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
     features = [*before.features, expert.extract_feature(r)]
     return ExpertChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
 
 
 def draw_drop_path_masks(
-    layers: int, most: float, batch: int, generator: torch.Generator
+    layers: int, max_rate: float, batch: int, generator: torch.Generator
 ) -> Tensor:
     """Draw masks of stochastic depth [layers, 2, B]: 0 with probability p, else 1 / (1 - p).
 
-    p rises with the layer from 0 to `most`.
+    p rises with the layer from 0 to `max_rate`.
     """
     # Early layers are dropped less: all later ones read them.
-    rate = torch.linspace(0, most, layers)[:, None, None]
+    rate = torch.linspace(0, max_rate, layers)[:, None, None]
     is_kept = torch.rand(layers, 2, batch, generator=generator) >= rate
     # Scaled up where it is retained, so that the mean is the same as without dropping.
     return is_kept / (1 - rate)

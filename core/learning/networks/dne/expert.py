@@ -50,15 +50,15 @@ class FirstExpertMlp(nn.Module):
         self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden_head_channels)
         self.outer = nn.Linear(heads * sizes.hidden_head_channels, heads * sizes.head_dim)
 
-    def compute_hidden_channels(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map channels [B, N, d] to the MLP's hidden ones [B, N, γ d]; other experts' heads are not
         read.
         """
-        return self.inner(own)  # type: ignore[no-any-return]
+        return self.inner(own_heads)  # type: ignore[no-any-return]
 
-    def compute_output_channels(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+    def compute_output_channels(self, own_hidden: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map the MLP's hidden channels [B, N, γ d] back to [B, N, d]."""
-        return self.outer(own)  # type: ignore[no-any-return]
+        return self.outer(own_hidden)  # type: ignore[no-any-return]
 
 
 class TaskChannelMixing(nn.Module):
@@ -73,17 +73,17 @@ class TaskChannelMixing(nn.Module):
         self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
-    def compute_hidden_channels(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map heads of all experts so far to this expert's hidden heads [B, N, γ d]."""
         hidden: Tensor = self.inner(
-            _split_heads(own, self._narrow), join_expert_heads(heads, self._narrow)
+            _split_heads(own_heads, self._narrow), join_expert_heads(heads, self._narrow)
         )
         return hidden.flatten(-2)
 
-    def compute_output_channels(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+    def compute_output_channels(self, own_hidden: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map hidden heads of all experts so far to this expert's output heads [B, N, d]."""
         output: Tensor = self.outer(
-            _split_heads(own, self._wide), join_expert_heads(hidden, self._wide)
+            _split_heads(own_hidden, self._wide), join_expert_heads(hidden, self._wide)
         )
         return output.flatten(-2)
 
@@ -123,21 +123,21 @@ class DneLayer(nn.Module):
         both = self.norm1(torch.cat([token, r], 1))
         return token + _apply_drop_path(self.attention(both, both[:, :1]), drop)
 
-    def compute_hidden_channels(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Compute the hidden heads [B, N, γ d] of the layer's channel mixing.
 
-        own: LN2(s). heads: LN2(s) of every expert up to this one, in order.
+        own_heads: LN2(s). heads: LN2(s) of every expert up to this one, in order.
         """
-        return functional.gelu(self.mixing.compute_hidden_channels(own, heads))
+        return functional.gelu(self.mixing.compute_hidden_channels(own_heads, heads))
 
     def compute_layer_output(
-        self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None
+        self, s: Tensor, own_hidden: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None
     ) -> Tensor:
         """Compute the layer's output [B, N, d] from its hidden heads.
 
-        own: o. hidden: o of every expert up to this one, in order.
+        own_hidden: o. hidden: o of every expert up to this one, in order.
         """
-        return s + _apply_drop_path(self.mixing.compute_output_channels(own, hidden), drop)
+        return s + _apply_drop_path(self.mixing.compute_output_channels(own_hidden, hidden), drop)
 
 
 class DneExpert(nn.Module):

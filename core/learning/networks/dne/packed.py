@@ -47,10 +47,10 @@ class PackedExperts:
         """Pack the first experts of a chain; there may be none."""
         # The first expert mixes by an MLP, so it forms a stack of its own.
         alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
-        self._stacks = [_PackedExpertStack(list(of)) for _, of in alike]
+        self._stacks = [_PackedExpertStack(list(group)) for _, group in alike]
         self._attentions = [
-            _PackedAttention([layer.attention for layer in of])
-            for of in _group_layers_by_position(experts)
+            _PackedAttention([layer.attention for layer in group])
+            for group in _group_layers_by_position(experts)
         ]
 
     @torch.no_grad()
@@ -66,7 +66,7 @@ class PackedExperts:
             projected = zip(
                 *(layer.compute_qkv(r) for layer, r in zip(layers, rs, strict=True)), strict=True
             )
-            attended = attend(*(torch.cat(of, 1) for of in projected))
+            attended = attend(*(torch.cat(tensors, 1) for tensors in projected))
             attended_by_stack = attended.split_with_sizes([layer.heads for layer in layers], 1)
             ss = [
                 layer.add_attention(r, part)
@@ -101,7 +101,9 @@ class _PackedExpertStack:
         self._patch = _cast_for_matmul(torch.cat([e.patch.weight for e in experts]))
         self._position = torch.stack([e.position + e.patch.bias for e in experts])  # type: ignore[operator]
         tokens = torch.stack([e.token for e in experts])
-        self.layers = [_PackedLayer(of, tokens) for of in _group_layers_by_position(experts)]
+        self.layers = [
+            _PackedLayer(layers, tokens) for layers in _group_layers_by_position(experts)
+        ]
         self.norm = _PackedLayerNorm([e.norm for e in experts])
 
     def embed_patches(self, x: Tensor) -> Tensor:
@@ -140,27 +142,27 @@ class _PackedLayer:
         parts = [self._query(queries), *self._known(y).chunk(2, -1)]
         return [self._split_heads(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
 
-    def add_attention(self, r: Tensor, seen: Tensor) -> Tensor:
+    def add_attention(self, r: Tensor, attended: Tensor) -> Tensor:
         """Add the packed experts' attention output to the residual: return [G, B, tokens, d].
 
-        seen: attended values [B, G k, tokens, D].
+        attended: attended values [B, G k, tokens, D].
         """
-        by_expert = torch.unflatten(seen, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
+        by_expert = torch.unflatten(attended, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
         return (r if self._tokens is None else self._tokens) + self._out(by_expert)
 
-    def compute_hidden_channels(self, own: Tensor, sources: Tensor) -> Tensor:
+    def compute_hidden_channels(self, normalised: Tensor, sources: Tensor) -> Tensor:
         """Compute the hidden heads of the packed experts' channel mixing.
 
-        own: LN2(s); sources: [B N, H, D] of all experts.
+        normalised: LN2(s); sources: [B N, H, D] of all experts.
         """
-        return functional.gelu(self._inner(own, sources))
+        return functional.gelu(self._inner(normalised, sources))
 
-    def add_channel_mixing(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
+    def add_channel_mixing(self, s: Tensor, hidden: Tensor, sources: Tensor) -> Tensor:
         """Add the packed experts' channel mixing to the residual: return the layer's output.
 
-        own: o; sources: [B N, H, γ D] of all experts.
+        hidden: o; sources: [B N, H, γ D] of all experts.
         """
-        return s + self._outer(own, sources)
+        return s + self._outer(hidden, sources)
 
     def arrange_attention_sources(self, y: Tensor) -> Tensor:
         """Rearrange packed expert outputs [G, B, N, k c] as attention sources [B N, G k, c]."""
@@ -251,13 +253,13 @@ class _PackedTaskAttention:
             value.mT.flatten(1, 2) if self._weighs_first else value.permute(1, 3, 0, 2).flatten(2)
         )
 
-    def __call__(self, own: Tensor, sources: Tensor) -> Tensor:
+    def __call__(self, own_heads: Tensor, sources: Tensor) -> Tensor:
         """Return mixed heads [G, B, N, k out].
 
-        own: [G, B, N, k in], sources: [B N, heads of all experts, in].
+        own_heads: [G, B, N, k in], sources: [B N, heads of all experts, in].
         """
-        count, x = len(own), sources[:, : self._sources]
-        queries = torch.bmm(own.reshape(count, -1, self._inner), self._between)
+        count, x = len(own_heads), sources[:, : self._sources]
+        queries = torch.bmm(own_heads.reshape(count, -1, self._inner), self._between)
         # [B N, G k, in]
         queries = torch.unflatten(queries, 1, (-1, self._own)).transpose(0, 1).flatten(1, 2)
         # Minus infinity before the softmax: an expert gives later sources no weight at all.
@@ -272,7 +274,7 @@ class _PackedTaskAttention:
             values = torch.unflatten(torch.bmm(x.transpose(0, 1), self._value), 2, (count, -1))
             values = values.permute(2, 1, 0, 3)  # [G, B N, H, out]
             outputs = outputs + (weights @ values).flatten(1, 2)
-        return outputs.reshape(*own.shape[:3], -1)
+        return outputs.reshape(*own_heads.shape[:3], -1)
 
 
 def _fold_norms_into_linears(
@@ -330,10 +332,11 @@ def _cast_for_matmul(y: Tensor) -> Tensor:
 def _group_layers_by_position(experts: Sequence[DneExpert]) -> list[list[DneLayer]]:
     """Group the experts' layers by their position in the expert."""
     return [
-        cast("list[DneLayer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)
+        cast("list[DneLayer]", list(layers))
+        for layers in zip(*(e.layers for e in experts), strict=True)
     ]
 
 
-def _regroup_outputs_by_expert(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+def _regroup_outputs_by_expert(outputs_by_layer: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """Regroup outputs by layer and expert to outputs by expert and layer."""
-    return [list(of) for of in zip(*found, strict=True)]
+    return [list(expert_outputs) for expert_outputs in zip(*outputs_by_layer, strict=True)]

@@ -94,9 +94,9 @@ class PatchGridAttention(nn.Module):
         return y.reshape(*y.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
-def compute_offsets_between_patches(grid: int, like: Tensor) -> Tensor:
+def compute_offsets_between_patches(grid: int, template: Tensor) -> Tensor:
     """Compute offsets Δx, Δy and their squared length between all pairs of patches, [3, N, N]."""
-    at = torch.arange(grid, device=like.device, dtype=like.dtype)
+    at = torch.arange(grid, device=template.device, dtype=template.dtype)
     y, x = at.repeat_interleave(grid), at.repeat(grid)
     dx, dy = x[None] - x[:, None], y[None] - y[:, None]
     return torch.stack([dx, dy, dx.square() + dy.square()])

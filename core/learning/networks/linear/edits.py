@@ -50,9 +50,11 @@ def fold_batch_norms(backbone: Backbone) -> None:
             # Not removed: `nn.Sequential` numbers its children, and names of later layers would
             # shift.
             setattr(module, after, nn.Identity())
-    left = [name for name, module in backbone.named_modules() if isinstance(module, nn.BatchNorm2d)]
-    if left:
-        raise ValueError(f"no convolution stands before {left[0]}")
+    remaining_norms = [
+        name for name, module in backbone.named_modules() if isinstance(module, nn.BatchNorm2d)
+    ]
+    if remaining_norms:
+        raise ValueError(f"no convolution stands before {remaining_norms[0]}")
 
 
 @torch.no_grad()

@@ -376,8 +376,13 @@ def _refuse_decimal_labels(
 
 
 def _has_nonzero_decimals(text: str) -> bool:
-    whole, dot, decimals = text.removeprefix("-").partition(".")
-    return bool(dot) and whole.isdecimal() and decimals.isdecimal() and bool(decimals.strip("0"))
+    integer_part, dot, decimals = text.removeprefix("-").partition(".")
+    return (
+        bool(dot)
+        and integer_part.isdecimal()
+        and decimals.isdecimal()
+        and bool(decimals.strip("0"))
+    )
 
 
 def _build_ambiguous_columns_error(

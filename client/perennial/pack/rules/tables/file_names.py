@@ -164,7 +164,9 @@ def _has_adjacent_pattern_fields(pieces: tuple[str, ...]) -> bool:
     return any(a.startswith("{") and b.startswith("{") for a, b in pairwise(pieces))
 
 
-def _match_pattern_piece_forwards(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
+def _match_pattern_piece_forwards(
+    stem: str, at: int, piece: str, next_pieces: tuple[str, ...]
+) -> int:
     """Match a piece of a file name pattern from the front; return the position after it, negative
     if it does not fit.
 
@@ -177,12 +179,12 @@ def _match_pattern_piece_forwards(stem: str, at: int, piece: str, then: tuple[st
             end += 1
         return end if end > at else -1
     if piece == "{any}":
-        return stem.rfind(then[0], at) if then else -1
+        return stem.rfind(next_pieces[0], at) if next_pieces else -1
     return at + len(piece) if stem.startswith(piece, at) else -1
 
 
 def _match_pattern_piece_backwards(
-    stem: str, at: int, piece: str, then: tuple[str, ...], start: int
+    stem: str, at: int, piece: str, next_pieces: tuple[str, ...], start: int
 ) -> int:
     """Match a piece of a file name pattern from the back; return the position before it, negative
     if it does not fit.
@@ -193,6 +195,6 @@ def _match_pattern_piece_backwards(
             begin -= 1
         return begin if begin < at else -1
     if piece == "{any}":
-        position = stem.find(then[0], start, at) if then else -1
-        return -1 if position < 0 else position + len(then[0])
+        position = stem.find(next_pieces[0], start, at) if next_pieces else -1
+        return -1 if position < 0 else position + len(next_pieces[0])
     return at - len(piece) if stem.endswith(piece, start, at) else -1
