@@ -173,6 +173,7 @@ def _parse_byte_range(header: str, size: int) -> tuple[int, int] | str | None:
     start, end, suffix = match.groups()
     if suffix is not None:
         count = min(int(suffix), size)
+        # Without a byte to send, Content-Range could name neither a first nor a last one.
         return (size - count, size - 1) if count else "unsatisfiable"
     first = int(start)
     # Such a range is invalid, and an invalid Range is ignored (RFC 9110 §14.1.1).

@@ -81,6 +81,7 @@ def parse_last_event_id_header(text: str | None) -> int:
     """
     if not text:
         return 0
+    # `isdigit` also accepts signs such as ², and a longer number may not fit 64 bits.
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise Invalid(
             "Last-Event-ID is not an id of an event.",

@@ -79,6 +79,7 @@ class KeyUseRecorder(PeriodicTask):
         trace: TracebackType | None,
     ) -> None:
         await super().__aexit__(kind, error, trace)
+        # Uses since the last round would otherwise be lost with the process.
         await self.run_once()
 
     async def run_once(self) -> None:

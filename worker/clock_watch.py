@@ -79,6 +79,7 @@ class DatabaseClockWatch:
             # At the first look, the clock may have been set back while no worker was running.
             if self._last is None or moved_s < -JUMP_S:
                 self._correct_stored_times()
+            # After the correction, so that the next look repeats one that failed.
             self._last = database_s, monotonic_s
             if abs(moved_s) > JUMP_S:
                 self._calm_until = monotonic_s + CALM_S

@@ -135,6 +135,7 @@ def _acquire_data_directory_lock(file: int, data_dir: Path) -> bool:
         if is_ending and waited_s - ENDING_PATIENCE_S > grace_s:
             raise DataDirectoryInUse(data_dir, pid, "", waited_s)
         if not is_ending and waited_s > PATIENCE_S:
+            # The holder may not have written its process id yet.
             raise DataDirectoryInUse(data_dir, pid or "PID", detail)
         if is_ending and not is_announced:
             is_announced = True

@@ -343,6 +343,7 @@ class Worker:
         if self._zygote is not None:
             self._zygote.end_fork_server()
             self._zygote = None
+        # Left behind, it would fail the host's health check for another minute.
         get_lost_device_report_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
         self._folder.remove_work_folder()
         self.db.close()

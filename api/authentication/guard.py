@@ -141,6 +141,7 @@ class _GuardedApp:
         if actor.scope == "predict":
             await self._admit_predict_key_request(actor, scope)
         else:
+            # Before the scope is checked, so that refused requests count as well.
             rate = self.services.rate()
             if rate is not None:
                 await rate.charge_owner_request(actor.owner_id)

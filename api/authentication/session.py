@@ -84,6 +84,7 @@ def require_own_request_origin(scope: Scope) -> None:
         find_request_header(scope, b"origin") or "",
         find_request_header(scope, b"host") or "",
     )
+    # Without the scheme, which only the browser knows behind a proxy that ends TLS.
     if not host or origin.partition("://")[2] != host:
         raise InsufficientKeyScope(
             f"This request is of {origin[:200] or 'an unknown origin'}, and the service was asked "
@@ -99,6 +100,7 @@ def refuse_cross_site_change(scope: Scope) -> None:
         InsufficientKeyScope: a browser marks the request as another site's, and it would change something.
     """
     site = find_request_header(scope, b"sec-fetch-site") or ""
+    # Programs do not send this header, and browsers mark requests of other sites by it.
     if scope["method"] not in _READS and site not in ("", "same-origin", "none"):
         raise InsufficientKeyScope("A page of another site cannot change anything here.")
 

@@ -150,6 +150,7 @@ class ImageDecoder:
                     process, request, so_far, began + request.left_s - so_far.spent_s
                 )
             finally:
+                # Also after a crash, so that repeated attempts share the time of the request.
                 so_far.spent_s += time.monotonic() - began
         except (EOFError, BrokenPipeError):
             self._end_decoder_process()

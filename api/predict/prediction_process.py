@@ -172,5 +172,6 @@ class PredictionProcess:
         process, self._process = self._process, None
         if process is not None:
             helper_process.kill_helper_process(process)
+        # After the kill, since a running process could still write there.
         if self._folder is not None:
             self._folder.remove_scratch_folder()

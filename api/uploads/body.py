@@ -184,6 +184,7 @@ class DoubleBufferedWriter:
     async def wait_until_sink_idle(self) -> None:
         """Wait until no thread writes any more, ignoring write errors."""
         if self._writing is not None and not self._writing.done():
+            # Not awaited itself: its error must not replace the one that ended the body.
             await asyncio.wait([self._writing])
 
     async def _flush_buffer_to_sink(self) -> None:

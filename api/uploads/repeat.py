@@ -73,6 +73,7 @@ class UploadIdempotency:
         if self._renewing is None or self._request is None:
             return
         self._renewing.cancel()
+        # Awaited, so that no renewal is still running when the key is released.
         with contextlib.suppress(asyncio.CancelledError):
             await self._renewing
         # The client may send a failed upload again at once, without waiting for the lease to end.

@@ -123,6 +123,7 @@ def accept_edit(
     resolved = expand_image_patterns_in_operations(resources, actor, model, request.operations)
     with resources.db.write() as session:
         row = find_model(session, actor, model, lock=True)
+        # Again under the lock, since the same request may have been accepted meanwhile.
         replay = idempotency.find_earlier_response(session, actor, repeat)
         if replay is not None:
             return cast(EditOut, replay.body), True
@@ -169,6 +170,7 @@ def accept_edit(
         location = {"Location": f"/v1/models/{model}/edits/{edit.number}"}
         stored_response = idempotency.IdempotentResponse(202, location, response)
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
+        # At the end of the transaction, since it locks the owner's row.
         quota.require_added_job_within_limit(session, row.owner_id, limits.max_open_jobs)
         return response, False
 

@@ -94,6 +94,7 @@ class ClaimedJobTrials:
             # Until the transaction ends, no sweep deletes the blobs that it is about to name.
             references.lock_blob_references_against_deletion(session)
             for name, (sha256, _) in stored.items():
+                # A sweep may have deleted it before the lock, while no row named it.
                 if not self.blobs.has(sha256):
                     self.blobs.put_file(files[name])
             job = lock_claimed_job(session, self.claim)
@@ -115,6 +116,7 @@ class ClaimedJobTrials:
             # At the end of the transaction, since it locks the owner's row.
             stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("trial-measured")
+        # After the commit: if that failed, the job's row would name a deleted snapshot.
         for info in list(self.store.list(snapshots.build_snapshot_key_prefix(self.claim.job_id))):
             self.store.delete(info.key)
 

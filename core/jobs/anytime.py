@@ -181,6 +181,7 @@ def _build_and_store_best_state_download(
         _copy_best_state_file_from_store(store, state, _MANIFEST, copy)
         manifest = Manifest.from_json(json.loads(copy.read_text()))
         for part in manifest.parts:
+            # Parts with training data are left out, as in the download of a version.
             if part.type in list_inference_part_types(manifest):
                 name = f"{part.name}.safetensors"
                 parts.append(

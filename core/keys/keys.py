@@ -219,6 +219,7 @@ def _find_or_add_owner(session: Session, name: str, now: float) -> Owner:
     """
     # Inserted before it is read: of two transactions with a new name, one waits for the other here.
     values = {"id": new_id("own"), "name": name, "created_at": now}
+    # By dialect, since SQLAlchemy's common INSERT has no ON CONFLICT.
     if session.get_bind().dialect.name == "postgresql":
         session.execute(postgresql.insert(Owner).values(values).on_conflict_do_nothing())
     else:

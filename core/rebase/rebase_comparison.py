@@ -180,6 +180,7 @@ def _count_prediction_flips_of_task(
     )
     if len(truth) != len(new_truth) or not np.array_equal(truth, new_truth):
         return _OTHER_LABELS, None
+    # If one side has no traces, equal labels have to suffice.
     if (
         old.traces is not None
         and new.traces is not None
@@ -217,6 +218,7 @@ def _read_labels_and_correctness(
 def _convert_head_rows_to_labels(
     rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTaskResults
 ) -> npt.NDArray[np.str_]:
+    # NumPy would count a negative row from the end instead of refusing it.
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
         raise _make_corrupt_predictions_error(
             side, f"names row {int(predicted.max())} of a head with {len(rows)} classes"

@@ -279,6 +279,7 @@ def _is_scrub_due(row: IntegrityScrubProgress, now: float, period_s: float) -> b
 
 def _read_next_stored_objects(session: Session, cursor: str) -> list[_ReferencedObject]:
     """Read the next objects in the store after the key `cursor`; empty after the last one."""
+    # Archives come first, since their prefix sorts before that of blobs.
     if cursor < _BLOBS:
         rows = archives.list_next_archives_in_use(session, cursor, archives.PREFIX, _BATCH)
         if rows:

@@ -362,6 +362,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
     ).all()
     for number in reversed(list_rollback_targets(list(moves))):
         target = lineage.find_version_by_number(session, model, number)
+        # An alias that returned to a version has it twice in its history: that is no way back.
         if number == current.version or target is None or not target.gate.get("passed", True):
             continue
         if current.name != PRODUCTION or list_taught_tasks(target.manifest):

@@ -227,6 +227,7 @@ class WebhookDeliverer:
             if not self._failing:  # log only once per outage
                 log.warning("cannot deliver", doing=action, error=str(error).partition("\n")[0])
             self._failing = True
+        # A mistake must not end the thread that looks for deliveries: nothing starts it again.
         except Exception:
             log.exception("cannot deliver", doing=action)
         else:

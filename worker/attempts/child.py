@@ -223,6 +223,7 @@ class JobProcess:
         # number. Only Linux has them.
         self._pidfd: int | None = None
         if hasattr(os, "pidfd_open"):
+            # It may have ended and been reaped already; its status still comes from the zygote.
             with contextlib.suppress(ProcessLookupError):
                 self._pidfd = os.pidfd_open(pid)
 
@@ -289,6 +290,7 @@ class JobProcess:
         status = self._zygote.wait_for_child_status(self.pid, 5.0)
         os.close(self._event_fd)
         if self._pidfd is not None:
+            # The zygote cannot tell, so the process descriptor has to show the end.
             if status is None:
                 self.kill_process()
                 select.select([self._pidfd], [], [], 5.0)  # readable when the process is gone

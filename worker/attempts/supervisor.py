@@ -206,6 +206,7 @@ class _ProcessSupervision:
             self._kill_child("lost")
         elif self._beat.requested_state is JobState.CANCELLING:
             self._kill_child("cancelled")  # nothing of it will be stored
+        # After a stop request, the grace period replaces the limits on silence and the job's time.
         elif self._stop_by is not None:
             if now > self._stop_by:
                 log.warning("job process did not stop in time", pid=self._child.pid)

@@ -144,6 +144,7 @@ def _run_forked_job_and_exit(
         # A fork inherits the zygote's handlers, which are not meant for a job.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # Only a preference: other systems than Linux have no such file, and a job runs without it.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
         _limit_memory_allocations(request["data_bytes"])

@@ -367,6 +367,8 @@ class EditProcessChain:
         (out / record.STORED).mkdir()
         for data in self._edited.values():
             for digest, path in data.stored.items():
+                # Linked, since both paths are in the attempt's scratch folder. Two tasks may have
+                # equal files, which share one digest.
                 if not (linked := out / record.STORED / digest).exists():
                     os.link(path, linked)
 

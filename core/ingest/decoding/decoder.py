@@ -198,6 +198,7 @@ class _RowRangeDecoder:
 def _write_at_offset(fd: int, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
+        # `pwrite` may write fewer bytes than it is given.
         count = os.pwrite(fd, view, offset)
         view, offset = view[count:], offset + count
 

@@ -136,6 +136,7 @@ class RidgeLeaveOneOut:
     def _compute_scores_of_block(self, strength: float) -> Tensor:
         scores, own_scores = self._compute_other_and_own_scores(strength)
         scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
+        # Without its only example a class has no mean, so these scores do not exist.
         without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
         return without
 
@@ -162,6 +163,7 @@ class RidgeLeaveOneOut:
         )
         towards = (1 - coefficients[:, :1]) * h_inverse - coefficients[:, 1:] * own_inverse
         all_squares = ((towards @ self._square) * towards).sum(1)
+        # The sum scores the own class with its full mean: exchange that term for the left-out one.
         errors: Tensor = (
             all_squares - (towards * own_mean).sum(1).square() + (own_scores - 1).square()
         )

@@ -51,6 +51,7 @@ def compute_oas_shrinkage(sigma: Tensor, examples: int) -> float:
     square, trace = float(sigma.square().sum()), float(sigma.trace())
     above = (1 - 2 / width) * square + trace**2
     below = (examples + 1 - 2 / width) * (square - trace**2 / width)
+    # Zero if Σ is a multiple of I, which shrinking does not change; negative only by rounding.
     return 1.0 if below <= 0 else min(1.0, above / below)
 
 

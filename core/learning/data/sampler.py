@@ -30,6 +30,7 @@ def split_shuffled_rows_into_batches(order: Tensor, rows: Tensor, size: int) -> 
     """
     ranked = rows[order[rows].argsort(stable=True)]
     parts = list(ranked.split(size))  # type: ignore[no-untyped-call]
+    # A recipe with batches of single images gets them: only a remainder is joined.
     if len(parts) > 1 and parts[-1].numel() == 1 and size > 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return parts

@@ -168,6 +168,7 @@ def _compute_covariance_roots(stored: Tensor, width: int) -> list[Tensor]:
 
     L is [D, D], or [D] for diagonals.
     """
+    # With a single feature both forms have one number, and either way of reading it will do.
     if stored.shape[1] == width and width > 1:
         return [(v + RIDGE * v.mean()).sqrt() for v in stored]
     rows, columns = torch.tril_indices(width, width)

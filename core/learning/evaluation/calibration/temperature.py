@@ -86,6 +86,7 @@ def fit_softmax_temperature(logits: Tensor, targets: Tensor, start: float | None
         low, high = (at, high) if excess < 0 else (low, at)
         variance = float((square - mean.square()).mean())
         slope = beta * variance  # slope of the mean logit in x
+        # Without spread there is no Newton step: an infinite one makes the search bisect.
         step = -excess / slope if slope > 0 else math.inf
         # Bisect where Newton's step would leave the bounds.
         following = at + step if low < at + step < high else (low + high) / 2
@@ -158,5 +159,6 @@ def _compute_mean_smoothed_target_logit(z: Tensor, impossible: Tensor, targets: 
     """
     n = len(z)
     right = z.gather(1, targets[:, None]).squeeze(1)
+    # Not divided by 0: `_find_rows_for_temperature_fit` requires another possible class.
     other_mean = (z.sum(1) - right) / (z.shape[1] - impossible.sum(1) - 1)
     return float(((n + 1) * right + other_mean).mean() / (n + 2))

@@ -152,6 +152,7 @@ class QuadraticPenaltyMethod(Method):
         # Importance and rates are constant within a task, so the scales are computed once.
         if "scales" not in ctx.cache:
             ctx.cache["scales"] = {
+                # An importance of 0 gives infinity, which the clamp turns into a full step.
                 name: (limit / value).clamp_max(1)
                 for name in self._list_penalised_parameters(ctx)
                 for value, limit in [

@@ -101,6 +101,7 @@ class DarkExperienceReplay(ReservoirMethod):
         reservoir.rescale_offers_and_trim_reservoir(offers=ctx.recipe.epochs, logits=True)
         if reservoir.item_count and "logits" not in self.state["buffer"].tensors:
             tensors = self.state["buffer"].tensors
+            # Without columns: `_store_present_logits` adds as many as the logits need.
             tensors["logits"] = torch.zeros(reservoir.item_count, 0, device=ctx.device)
             tensors["widths"] = torch.zeros(
                 reservoir.item_count, dtype=torch.int64, device=ctx.device
