@@ -22,7 +22,7 @@ from core.bases import bases, pretrained
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
 from core.models import models
-from core.models.new_model import NewModelLimits
+from core.models.new_model import NewModelAdmissionLimits
 from core.recipe.base_images import parse_base_image_config
 from core.requests.actor import Actor
 from core.usage import quota
@@ -95,7 +95,7 @@ async def _store_and_adopt_classifier(
     network = bases.ExpectedBaseNetwork(
         **vars(requested_network), expected=expected, classes=classes
     )
-    limits = NewModelLimits(
+    limits = NewModelAdmissionLimits(
         AdmissionLimits.from_settings(settings),
         pretrained.PretrainedWeightsPolicy.from_settings(settings),
     )

@@ -37,7 +37,7 @@ from core.ids import is_allowed_model_or_alias_name
 from core.ingest.limits import ArchiveLimits
 from core.jobs import jobs
 from core.models import model_deletion, models
-from core.models.new_model import NewModelLimits as ModelLimits
+from core.models.new_model import NewModelAdmissionLimits as ModelLimits
 from core.packaged import sample_pictures
 from core.requests.actor import Actor
 from core.settings import Settings

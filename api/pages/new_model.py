@@ -22,7 +22,7 @@ from core.contract.responses.model import ModelOut, Scenario
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
 from core.models import models
-from core.models.new_model import NewModelLimits
+from core.models.new_model import NewModelAdmissionLimits
 from core.packaged import imagenet_base, packaged_base
 from core.requests.resources import UseCaseResources
 from core.text import characters
@@ -96,7 +96,7 @@ async def handle_create_model_form(request: Request, actor: Write, service: Serv
             new_model["image"] = {"size": size, "channels": channels}
         resources = UseCaseResources(db, service.blobs, catalogue_value)
         return models.create_model(
-            resources, actor, new_model, None, NewModelLimits(bounds, terms)
+            resources, actor, new_model, None, NewModelAdmissionLimits(bounds, terms)
         )[0]
 
     try:

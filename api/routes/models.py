@@ -27,7 +27,7 @@ from core.contract.responses.model import ModelOut, ModelPage
 from core.contract.responses.model_change import ModelChange, NewModel
 from core.contract.responses.versions.memory import MemoryOut
 from core.models import memory, model_deletion, models
-from core.models.new_model import NewModelLimits
+from core.models.new_model import NewModelAdmissionLimits
 from core.requests import idempotency
 
 router = make_tagged_api_router("models")
@@ -55,7 +55,11 @@ def create_model(
     bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedWeightsPolicy.from_settings(service.settings)
     model_response, replay = models.create_model(
-        service.load_use_case_resources(), actor, new_model, repeat, NewModelLimits(bounds, terms)
+        service.load_use_case_resources(),
+        actor,
+        new_model,
+        repeat,
+        NewModelAdmissionLimits(bounds, terms),
     )
     # A repeated response starts no job: the first request has notified the worker.
     if model_response["job"] is not None and not replay:

@@ -22,7 +22,7 @@ from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.base import ModelBase
 from core.contract.responses.versions.rebase import RebaseOut
-from core.models.new_model import NewModelLimits
+from core.models.new_model import NewModelAdmissionLimits
 from core.rebase import rebase, rebase_comparison, rebase_finish
 from core.requests import idempotency
 
@@ -62,7 +62,7 @@ def begin_rebase(
         model,
         new_base,
         repeat,
-        NewModelLimits(bounds, terms),
+        NewModelAdmissionLimits(bounds, terms),
     )
     # A repeated response has none: the first request has notified the workers.
     for job in queued_jobs:

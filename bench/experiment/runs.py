@@ -253,7 +253,7 @@ def run_job_and_evaluate(
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
     before = {_hash_file(Path(part["path"])) for part in spec["parent"]["parts"]}
-    stored = image_packs.restore_method_state(
+    stored = image_packs.read_method_state(
         LocalVersionPartFile(name=part["name"], type=part["type"], path=folder / part["file"])
         for part in result["parts"]
     )

@@ -195,7 +195,7 @@ class MethodCostBench:
             {"name": part["name"], "type": part["type"], "path": str(result / part["file"])}
             for part in facts["parts"]
         ]
-        replay_buffer = image_packs.restore_method_state(
+        replay_buffer = image_packs.read_method_state(
             [LocalVersionPartFile.from_json(part) for part in parts]
         ).get("buffer")
         if (

@@ -75,12 +75,12 @@ class ClassifierUploadForm:
     @property
     def size(self) -> int:
         """Length of the form body in bytes."""
-        return len(self._bytes_before_file) + self.file.size + len(self._closing_boundary)
+        return len(self._multipart_form_head) + self.file.size + len(self._closing_boundary)
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
         """Yield the bytes of the form body; `start` must be 0, since a form is sent in one piece."""
         assert start == 0, "a form is sent from its first byte"
-        yield self._bytes_before_file
+        yield self._multipart_form_head
         yield from self.file.read_chunks()
         yield self._closing_boundary
 
@@ -92,7 +92,7 @@ class ClassifierUploadForm:
         return digest.hexdigest()
 
     @property
-    def _bytes_before_file(self) -> bytes:
+    def _multipart_form_head(self) -> bytes:
         part = f"--{self.boundary}\r\nContent-Disposition: form-data; name="
         return f'{part}"classes"\r\n\r\n{self.classes}\r\n{part}"file"; filename="weights"\r\n\r\n'.encode()
 

@@ -31,7 +31,7 @@ from core.models import adoption, attention, model_summary
 from core.models.new_model import (
     LINE,
     NO_LIMITS,
-    NewModelLimits,
+    NewModelAdmissionLimits,
     add_model,
     apply_patch_to_gate_limits,
     build_default_image_retention_notice,
@@ -75,7 +75,7 @@ def create_model(
     actor: Actor,
     request_fields: NewModel,
     repeat: idempotency.IdempotentRequestIdentity | None = None,
-    limits: NewModelLimits = NO_LIMITS,
+    limits: NewModelAdmissionLimits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
     """Create a model for its caller; return its JSON form, and True if an earlier response is
     repeated.

@@ -67,7 +67,7 @@ class InitialWeightsAndDownloadLimits:
 
 
 @dataclass(frozen=True)
-class NewModelLimits:
+class NewModelAdmissionLimits:
     """Limits that a new model must meet: size of its network, jobs and pretrained weights.
 
     Attributes:
@@ -79,7 +79,7 @@ class NewModelLimits:
     terms: pretrained.PretrainedWeightsPolicy = pretrained.ANY
 
 
-NO_LIMITS = NewModelLimits()
+NO_LIMITS = NewModelAdmissionLimits()
 
 
 def find_initial_weights_and_store_base(

@@ -33,7 +33,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.models.new_model import (
     NO_LIMITS,
     InitialWeightsAndDownloadLimits,
-    NewModelLimits,
+    NewModelAdmissionLimits,
     add_model,
     apply_patch_to_gate_limits,
     find_initial_weights_and_store_base,
@@ -78,7 +78,7 @@ def begin_rebase(
     model: str,
     rebase_request: RebaseRequest,
     repeat: idempotency.IdempotentRequestIdentity | None = None,
-    limits: NewModelLimits = NO_LIMITS,
+    limits: NewModelAdmissionLimits = NO_LIMITS,
 ) -> tuple[RebaseOut, list[str], bool]:
     """Begin a rebase: create a model on another base, and queue its learning of all retained tasks.
 
@@ -151,7 +151,7 @@ class _RebaseTransactionContext:
 
     transaction: UseCaseTransaction
     resources: UseCaseResources
-    limits: NewModelLimits
+    limits: NewModelAdmissionLimits
 
 
 def _require_rebasable(session: Session, old: Model) -> None:

@@ -14,9 +14,9 @@ from core.recipe.pretrained import (
 )
 from core.recipe.schema import (
     FieldError,
-    build_json_of_first_field_errors,
     describe_recipe_errors,
     find_json_schema_errors,
+    list_first_field_errors,
 )
 from core.text.nearest import list_schema_property_paths
 from core.text.plain import describe_allowed_names
@@ -74,6 +74,4 @@ def _expand_architecture_name_to_object(architecture_name: str) -> Mapping[str, 
 
 
 def _build_architecture_error(errors: list[FieldError], what: str) -> Invalid:
-    return Invalid(
-        describe_recipe_errors(errors, what), fields=build_json_of_first_field_errors(errors)
-    )
+    return Invalid(describe_recipe_errors(errors, what), fields=list_first_field_errors(errors))

@@ -23,9 +23,9 @@ from core.recipe.model_defaults import FROM_RANDOM
 from core.recipe.problem import find_errors_of_recipe_unfit_for_problem
 from core.recipe.schema import (
     FieldError,
-    build_json_of_first_field_errors,
     describe_recipe_errors,
     find_json_schema_errors,
+    list_first_field_errors,
 )
 from core.text.nearest import list_schema_property_paths
 from core.text.plain import describe_allowed_names
@@ -251,5 +251,5 @@ def _format_methods_with_hyper_parameter(catalogue: RecipeCatalogue, name: str, 
 def _build_invalid_recipe_error(errors: list[FieldError]) -> InvalidRecipe:
     return InvalidRecipe(
         describe_recipe_errors(errors, "The recipe cannot be used"),
-        fields=build_json_of_first_field_errors(errors),
+        fields=list_first_field_errors(errors),
     )

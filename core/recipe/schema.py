@@ -72,7 +72,7 @@ def find_json_schema_errors(
                 yield path, _build_schema_error_message(error)
 
 
-def build_json_of_first_field_errors(errors: Sequence[FieldError]) -> list[dict[str, str]]:
+def list_first_field_errors(errors: Sequence[FieldError]) -> list[dict[str, str]]:
     """Build the `errors` list of an error response from the first `MAX_ERRORS` field errors."""
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 

@@ -110,8 +110,8 @@ def decode_split_images(
     )
     started_at = time.perf_counter()
     decoder = _PixelDecoder(photos, base, skipped, lambda done: progress(done, total))
-    learned = decoder.decode_part_to_file(split.learned, classes, scratch / "learned.npy")
-    held_out = decoder.decode_part_to_file(split.held_out, classes, scratch / "held-out.npy")
+    learned = decoder.decode_images_to_memmap(split.learned, classes, scratch / "learned.npy")
+    held_out = decoder.decode_images_to_memmap(split.held_out, classes, scratch / "held-out.npy")
     seconds = (time.perf_counter() - started_at) / max(1, total)
     _require_readable_images_of_each_class(classes, learned, held_out)
     # `classes` is in the order of learning, so the labels of a batch follow one another.
@@ -134,7 +134,7 @@ class _PixelDecoder:
         self._max_pixels = Settings().max_image_pixels
         self._done = 0
 
-    def decode_part_to_file(
+    def decode_images_to_memmap(
         self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path
     ) -> DecodedLabelledImages:
         """Decode training or held-out images into a memory-mapped file."""

@@ -131,7 +131,7 @@ class GzippedTarReader(UploadReader):
             os.close(copy)
 
 
-class SequentialTarSource(Protocol):
+class ForwardOnlyTarStream(Protocol):
     """Base class of byte sources for scanning a tar from front to back."""
 
     position: int
@@ -287,7 +287,7 @@ def _count_leading_zero_block_bytes(data: bytes) -> int:
 
 
 def _scan_tar_files_and_label_tables(
-    source: SequentialTarSource, limits: ArchiveLimits
+    source: ForwardOnlyTarStream, limits: ArchiveLimits
 ) -> "_TarScan":
     scan = _TarScan(source, limits)
     scan.collect_regular_tar_files()
@@ -311,7 +311,7 @@ class _TarScan:
     ArchiveInvalid.
     """
 
-    def __init__(self, source: SequentialTarSource, limits: ArchiveLimits) -> None:
+    def __init__(self, source: ForwardOnlyTarStream, limits: ArchiveLimits) -> None:
         self.members = ArchiveMembers()
         self.tables = RetainedLabelTables()
         self._source, self._limits = source, limits
@@ -456,7 +456,7 @@ def _check_tar_entry_type(kind: bytes, name: str, raw: str, size: int) -> None:
         raise ArchiveHostile(f"The entry {quote_name(raw)} has no name.")
 
 
-def _read_tar_bytes_exactly(source: SequentialTarSource, count: int) -> bytes:
+def _read_tar_bytes_exactly(source: ForwardOnlyTarStream, count: int) -> bytes:
     data = source.read_bytes(count)
     if len(data) != count:
         raise ArchiveInvalid("The tar is cut off within an entry.")

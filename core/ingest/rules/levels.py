@@ -267,7 +267,7 @@ class _ClassFolderFinder:
         uppers = _count_images_by_top_folder(rows)
         lowers = _count_images_by_top_folder(_strip_top_folder(rows))
         if self._chosen_level is not None:
-            return self._descend_to_requested_level(rows, bool(lowers))
+            return self._descend_one_level(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
         # Folders that hold most images themselves are classes, whatever else lies in them.
         if not lowers or direct_images > sum(lowers.values()):
@@ -305,7 +305,7 @@ class _ClassFolderFinder:
             return self._end_search_at_current_level(rows)
         raise self._build_ambiguous_levels_error(uppers, lowers, direct_images)
 
-    def _descend_to_requested_level(self, rows: Rows, is_deeper: bool) -> Rows:
+    def _descend_one_level(self, rows: Rows, is_deeper: bool) -> Rows:
         if self._chosen_level == self._depth:
             return self._end_search_at_current_level(rows)
         if not is_deeper:

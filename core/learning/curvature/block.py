@@ -98,7 +98,7 @@ class CurvatureBlock(ABC):
         return tensors
 
     @property
-    def factor_storage_tiers(self) -> dict[str, str]:
+    def compression_by_factor(self) -> dict[str, str]:
         """Storage tier (dense, low-rank …) of each field of the curvature block that is a
         factor.
         """

@@ -97,7 +97,7 @@ class LayerCurvatures:
     def to_json(self) -> dict[str, Any]:
         """Return each layer's kind of curvature block and storage tiers, as JSON."""
         return {
-            name: {"kind": block.kind, "tiers": block.factor_storage_tiers}
+            name: {"kind": block.kind, "tiers": block.compression_by_factor}
             for name, block in self.blocks.items()
         }
 

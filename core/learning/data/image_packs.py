@@ -31,7 +31,7 @@ UNUSED_ROWS = 20
 IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
-def restore_method_state(
+def read_method_state(
     parts: Iterable[LocalVersionPartFile], class_numbers: Sequence[Sequence[int]] = ()
 ) -> dict[str, dict[str, Tensor]]:
     """Restore a method's state from a version's parts, with replayed images from their packs.

@@ -170,7 +170,7 @@ def load_method_state_of_parent(
     values = (
         {} if before is None else {k: v for k, v in before.state.items() if k not in deleted_types}
     )
-    parts = image_packs.restore_method_state(parent.parts, parent.class_numbers)
+    parts = image_packs.read_method_state(parent.parts, parent.class_numbers)
     if before is not None and before.name != method.name:
         unused_types = sorted((set(parts) | set(values)) - set(method.inherited_state))
         parts = {kind: named for kind, named in parts.items() if kind in method.inherited_state}

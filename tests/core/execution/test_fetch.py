@@ -20,7 +20,7 @@ from core.execution.weights import (
 )
 from core.jobs.postponement import JobPutOffSignal
 from core.models import model_deletion, models
-from core.models.new_model import NewModelLimits
+from core.models.new_model import NewModelAdmissionLimits
 from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
 from core.retention import references
@@ -57,7 +57,7 @@ def create_waiting_model(desk: Any, name: str = "net", **terms: int) -> tuple[st
     )
     service, limits = (
         UseCaseResources(desk.db, desk.blobs, catalogue),
-        NewModelLimits(terms=PretrainedWeightsPolicy(**terms)),
+        NewModelAdmissionLimits(terms=PretrainedWeightsPolicy(**terms)),
     )
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])

@@ -57,7 +57,7 @@ def run_next_expert_of_chain(
         s = layer.attend_between_patches(r, expert.token, attention_drop)  # type: ignore[operator]
         normalised.append(layer.norm2(s))  # type: ignore[operator]
         heads = [*(layer_outputs[at] for layer_outputs in before.heads), normalised[at]]
-        wide.append(layer.compute_hidden_channels(normalised[at], heads))  # type: ignore[operator]
+        wide.append(layer.map_to_hidden_channels(normalised[at], heads))  # type: ignore[operator]
         hidden = [*(layer_outputs[at] for layer_outputs in before.hidden), wide[at]]
         r = layer.compute_layer_output(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
     features = [*before.features, expert.extract_feature(r)]

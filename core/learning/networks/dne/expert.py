@@ -50,7 +50,7 @@ class FirstExpertMlp(nn.Module):
         self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden_head_channels)
         self.outer = nn.Linear(heads * sizes.hidden_head_channels, heads * sizes.head_dim)
 
-    def compute_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def map_to_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map channels [B, N, d] to the MLP's hidden ones [B, N, γ d]; other experts' heads are not
         read.
         """
@@ -73,7 +73,7 @@ class TaskChannelMixing(nn.Module):
         self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
-    def compute_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def map_to_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map heads of all experts so far to this expert's hidden heads [B, N, γ d]."""
         hidden: Tensor = self.inner(
             _split_heads(own_heads, self._narrow), join_expert_heads(heads, self._narrow)
@@ -123,12 +123,12 @@ class DneLayer(nn.Module):
         both = self.norm1(torch.cat([token, r], 1))
         return token + _apply_drop_path(self.attention(both, both[:, :1]), drop)
 
-    def compute_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def map_to_hidden_channels(self, own_heads: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Compute the hidden heads [B, N, γ d] of the layer's channel mixing.
 
         own_heads: LN2(s). heads: LN2(s) of every expert up to this one, in order.
         """
-        return functional.gelu(self.mixing.compute_hidden_channels(own_heads, heads))
+        return functional.gelu(self.mixing.map_to_hidden_channels(own_heads, heads))
 
     def compute_layer_output(
         self, s: Tensor, own_hidden: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None

@@ -75,7 +75,7 @@ class PackedExperts:
             normalised = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
             sources = _join_expert_outputs_as_attention_sources(layers, normalised)
             wide = [
-                layer.compute_hidden_channels(y, sources)
+                layer.map_to_hidden_channels(y, sources)
                 for layer, y in zip(layers, normalised, strict=True)
             ]
             sources = _join_expert_outputs_as_attention_sources(layers, wide)
@@ -150,7 +150,7 @@ class _PackedLayer:
         by_expert = torch.unflatten(attended, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
         return (r if self._tokens is None else self._tokens) + self._out(by_expert)
 
-    def compute_hidden_channels(self, normalised: Tensor, sources: Tensor) -> Tensor:
+    def map_to_hidden_channels(self, normalised: Tensor, sources: Tensor) -> Tensor:
         """Compute the hidden heads of the packed experts' channel mixing.
 
         normalised: LN2(s); sources: [B N, H, D] of all experts.

@@ -20,7 +20,7 @@ from core.learning.networks.backbone import ImageSpec
 from core.learning.networks.backbones.timm_backbone import TimmBackbone
 from core.learning.networks.backbones.timm_names import get_timm_weights_properties
 from core.models import models
-from core.models.new_model import NewModelLimits
+from core.models.new_model import NewModelAdmissionLimits
 from core.packaged import imagenet_base
 from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
@@ -106,7 +106,7 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
     if not desk.owner:
         desk.new_owner("team")
     given = {"name": name, "scenario": "class", **fields}
-    limits = NewModelLimits(terms=PretrainedWeightsPolicy(hub=False, photos=True))
+    limits = NewModelAdmissionLimits(terms=PretrainedWeightsPolicy(hub=False, photos=True))
     service = UseCaseResources(desk.db, desk.blobs, load_recipe_catalogue(desk.settings))
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return dict(made)

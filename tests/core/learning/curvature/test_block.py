@@ -110,11 +110,11 @@ def test_the_trace_is_that_of_the_matrix(kind) -> None:
 def test_storing_and_loading_gives_the_same_block(kind) -> None:
     block = make_blocks()[kind]
     again = blocks.rebuild_curvature_block(
-        block.kind, block.factor_storage_tiers, block.to_tensors()
+        block.kind, block.compression_by_factor, block.to_tensors()
     )
     assert (
         type(again) is type(block)
-        and again.factor_storage_tiers == block.factor_storage_tiers
+        and again.compression_by_factor == block.compression_by_factor
         and again.nbytes == block.nbytes
     )
     assert torch.equal(
@@ -175,7 +175,7 @@ def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> No
 def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) -> None:
     block = make_blocks()[kind]
     small = block.compress_factors(8)
-    assert isinstance(small, DiagonalCurvatureBlock) and small.factor_storage_tiers == {}
+    assert isinstance(small, DiagonalCurvatureBlock) and small.compression_by_factor == {}
     assert torch.allclose(
         small.values.flatten(), compute_expected_matrix(block).diagonal(), rtol=1e-12
     )
@@ -183,7 +183,7 @@ def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) ->
 
 def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
     small = make_blocks()["kfac"].compress_factors(ROWS * ROWS * 8)
-    assert small.factor_storage_tiers == {"a": "packed", "g": "full"}
+    assert small.compression_by_factor == {"a": "packed", "g": "full"}
     assert small.nbytes == (COLUMNS * (COLUMNS + 1) // 2 + ROWS * ROWS) * 8
 
 

@@ -59,7 +59,7 @@ class Versions:
         return fresh
 
     def load(self) -> dict[str, torch.Tensor]:
-        return image_packs.restore_method_state(self.parts)["buffer"]
+        return image_packs.read_method_state(self.parts)["buffer"]
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ class Learned:
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a part; those of a memory include its images."""
         if part in TYPES:
-            return image_packs.restore_method_state(
+            return image_packs.read_method_state(
                 [LocalVersionPartFile.from_json(p) for p in self.as_parent()["parts"]]
             )[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")

@@ -184,7 +184,7 @@ def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
     r = torch.randn(2, 16, 24, generator=make_generator(), dtype=torch.float64)
     s = own.attend_between_patches(r, None)
     normed = own.norm2(s)
-    hidden = own.compute_hidden_channels(normed, [normed])
+    hidden = own.map_to_hidden_channels(normed, [normed])
     torch.testing.assert_close(
         own.compute_layer_output(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10
     )
