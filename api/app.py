@@ -274,9 +274,9 @@ async def _run_service_lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.doorbell = WorkerNotifier(settings, db)
     app.state.polling = PollingDatabaseReads(settings.resolved_database_url)
     app.state.uploads = {}
-    app.state.predict_line = PredictConcurrencyLimiter(settings)
+    app.state.predict_limiter = PredictConcurrencyLimiter(settings)
     app.state.predictor = PredictionHelperClient(settings)
-    app.state.asked_versions = VersionCache(app.state.database)
+    app.state.version_cache = VersionCache(app.state.database)
     app.state.predict_limits = PredictKeyLimiter(db)
     # A process that was killed could not remove the files of its uploads.
     await to_thread.run_sync(spool.remove_abandoned_spool_files, settings.make_folder("spool"))

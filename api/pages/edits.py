@@ -345,7 +345,7 @@ async def handle_submit_edit_form(
         # Numbers of images may have changed since the plan was shown.
         if model_response["line_head"] != shown:
             raise WrongState(
-                f"The model goes on from version {model_response['line_head']} now; the plan was for "
+                f"The model continues from version {model_response['line_head']} now; the plan was for "
                 f"version {shown}. Look at the plan again."
             )
         limits = NewJobLimits(

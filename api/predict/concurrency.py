@@ -126,9 +126,9 @@ class PredictConcurrencySlot:
 
     def release_predict_slot(self) -> None:
         """Give up the predict request's place in the queue, with all bytes counted for it."""
-        predict_line, self._line = self._line, None
-        if predict_line is not None:
-            predict_line.release_predict_slots_and_bytes(self.owner, self.key, 1, self._bytes)
+        predict_limiter, self._line = self._line, None
+        if predict_limiter is not None:
+            predict_limiter.release_predict_slots_and_bytes(self.owner, self.key, 1, self._bytes)
 
 
 def compute_held_bytes_limit(settings: Settings, key: str | None) -> int:

@@ -59,15 +59,15 @@ async def predict_images_and_keep_slot(
     if actor.bound is not None:
         model = actor.bound.model_id
     # First of all, so that no other error reveals that a version exists.
-    versions: VersionCache = request.app.state.asked_versions
+    versions: VersionCache = request.app.state.version_cache
     predictable_version = await to_thread.run_sync(
         versions.find_version, actor, model, version, task
     )
     _require_top_k_within(target.top_k, settings.predict_max_top_k)
     kind = read_predict_body_kind(request)
-    predict_line: PredictConcurrencyLimiter = request.app.state.predict_line
+    predict_limiter: PredictConcurrencyLimiter = request.app.state.predict_limiter
     helper: PredictionHelperClient = request.app.state.predictor
-    slot = predict_line.acquire_predict_slot(actor.owner_id, key)
+    slot = predict_limiter.acquire_predict_slot(actor.owner_id, key)
     try:
         images = await read_predict_request_images(request, slot, kind, settings)
         if key is not None:

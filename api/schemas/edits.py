@@ -10,7 +10,7 @@ class EditIn(StrictRequestBody):
     """Operations that are checked together and applied by one job.
 
     `parent`: the version that the numbers of images refer to; the edit is refused if the lineage
-    goes on from another one.
+    continues from another one.
     """
 
     operations: list[Operation] = Field(min_length=1, max_length=MAX_OPERATIONS)

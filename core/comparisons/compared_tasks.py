@@ -389,7 +389,7 @@ def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
         )
     return (
         f"{sentence} Later versions have them. A job stores them only for version {model.head}, "
-        "from which the line goes on: compare versions that were learned since."
+        "from which the lineage continues: compare versions that were learned since."
     )
 
 

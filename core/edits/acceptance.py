@@ -130,7 +130,7 @@ def accept_edit(
         checked = _check_requested_edit(session, row, resolved)
         if parent not in (None, checked.head.number):
             raise WrongState(
-                f"The model goes on from version {checked.head.number} now, and the edit is meant "
+                f"The model continues from version {checked.head.number} now, and the edit is meant "
                 f"for version {parent}, whose images may have other numbers. Look again.",
                 extra={"version": checked.head.number},
             )

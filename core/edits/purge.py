@@ -29,14 +29,14 @@ def purge_data_removed_by_edit(
 
     Raises:
         NotFound: the caller sees no such model or edit.
-        WrongState: the edit made no version, or the line does not go on from it.
+        WrongState: the edit made no version, or the lineage does not continue from it.
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
         edit = listing.find_edit_or_raise(session, row, number)
         if edit.version is None or edit.undone_at is not None or row.head < edit.version:
             raise WrongState(
-                f"Version {row.head}, from which the line goes on, is not one of edit {number} or "
+                f"Version {row.head}, from which the lineage continues, is not one of edit {number} or "
                 f"after it: images that it removed are still in use."
             )
         parts = find_older_version_parts_of_edited_tasks(session, edit)

@@ -82,7 +82,7 @@ def store_finished_edit_outcome(
         Bytes of the new files.
 
     Raises:
-        Invalid: a task or the line has changed since the job began.
+        Invalid: a task or the lineage has changed since the job began.
     """
     if model.head != job.parent_version:
         raise Invalid("The line was moved while the edit was made. Send it again.")

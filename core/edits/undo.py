@@ -1,4 +1,4 @@
-"""Undo of an edit: the line goes back to the version before, and the labels are restored."""
+"""Undo of an edit: the lineage goes back to the version before, and the labels are restored."""
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
@@ -96,7 +96,7 @@ def _require_edit_undoable(session: Session, model: Model, edit: Edit, now: floa
     )
     if session.scalar(version) == "published" and model.head not in (edit.version, edit.parent):
         raise WrongState(
-            f"Version {model.head} goes on from version {edit.version} of the edit: roll back to "
+            f"Version {model.head} continues from version {edit.version} of the edit: roll back to "
             f"that one first, or send the opposite edit."
         )
 

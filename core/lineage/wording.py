@@ -191,8 +191,8 @@ def _explain_failed_check(check: GateCheck) -> str:
     if name == "parent_rolled_back":
         head = "another one" if limit is None else f"version {limit}"
         return (
-            f"it was learned from version {value}, and production was moved so that the line "
-            f"goes on from {head}"
+            f"it was learned from version {value}, and production was moved so that the lineage "
+            f"continues from {head}"
         )
     if name == "max_negative_flips" and value is not None and limit is not None:
         return (
@@ -322,9 +322,9 @@ def describe_lineage_past_held_version(model: Model, task: Task, is_known_to_hea
     `is_known_to_head`: the head of the lineage was taught the task.
     """
     if is_known_to_head:
-        return f"The line goes on from version {model.head}, which knows {describe_task_in_words(task)}."
+        return f"The lineage continues from version {model.head}, which knows {describe_task_in_words(task)}."
     requests = describe_requests_for_missing_task(model, task)
-    return f"The line goes on without {describe_task_in_words(task)}. {requests}"
+    return f"The lineage continues without {describe_task_in_words(task)}. {requests}"
 
 
 def explain_pinned_production(model: Model, production: int) -> str:

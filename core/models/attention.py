@@ -388,7 +388,7 @@ def _build_failed_task_text_and_actions(
 
 
 def _describe_task_effect_on_later_batches(task: Task) -> str:
-    return " Later batches wait for it." if task.stops else " The line goes on without it."
+    return " Later batches wait for it." if task.stops else " The lineage continues without it."
 
 
 def _format_job_error(job: Job | None) -> str:

@@ -123,5 +123,5 @@ def _describe_steps_after_feature_collapse(
         return f"Go on from version {good}: roll production back to it with {back}."
     return (
         f"Go on from version {good}: promote it with {ApiRequestForAdvice('PUT', path, body=move)}, which "
-        f"moves the line to it."
+        f"moves the lineage to it."
     )

@@ -230,7 +230,7 @@ def _set_parent_version_and_drop_old_states(
         job.snapshot = job.anytime = job.resume_on = None  # the sweep removes their files
         job.strikes = 0
         text = (
-            f"The line goes on from version {model.head} now: "
+            f"The lineage continues from version {model.head} now: "
             f"the job starts again from it, not from version {former_parent}."
         )
         job_log.add_job_log_line(session, job.id, ("warning", text), now)

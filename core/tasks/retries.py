@@ -169,8 +169,8 @@ def _retry_or_relearn_task(relearning: TaskRelearnContext) -> Job:
     task, job = relearning.task, relearning.job
     if task.standing == TaskStanding.LEARNED:
         raise WrongState(
-            f"Task {task.number} is learned: version {relearning.model.head}, from which the line goes "
-            f"on, was taught it.",
+            f"Task {task.number} is learned: version {relearning.model.head}, from which the lineage "
+            f"continues, was taught it.",
             extra={"state": str(job.state)},
         )
     if job.state == JobState.SUCCEEDED:

@@ -165,7 +165,7 @@ def _explain_why_task_not_relearnable(
     if where is TaskStanding.LEARNED and task.number in list_taught_tasks(
         lineage.get_lineage_head(session, model).manifest
     ):
-        return f"Version {model.head}, from which the line goes on, was taught it"
+        return f"Version {model.head}, from which the lineage continues, was taught it"
     if where in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return "Its job is under way"
     if where is TaskStanding.REJECTED and not is_job_rejected_for_findings(

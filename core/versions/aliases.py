@@ -186,7 +186,7 @@ def let_production_follow_lineage(
         if alias != PRODUCTION:
             if session.get(Alias, (row.id, alias)) is None:
                 raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
-            raise Invalid(f"Only 'production' can follow the line; {alias!r} is moved by hand.")
+            raise Invalid(f"Only 'production' can follow the lineage; {alias!r} is moved by hand.")
         find_version(session, row, PRODUCTION)  # raises while the model has no version yet
         previous = session.get_one(Alias, (row.id, PRODUCTION)).version
         if not row.production_follows:

@@ -231,7 +231,7 @@ def test_an_edit_is_previewed_measured_and_undone(client: Rest) -> None:
     assert {version: read_accuracies(client, model)[version] for version in before} == before
     shown = client.get(f"/v1/models/{model}")
     assert (shown["aliases"]["production"], shown["production_follows"]) == (2, True)
-    # The line goes on from the version before, as if nothing had been.
+    # The lineage continues from the version before, as if nothing had been.
     other = create_learned_model(client, METHODS["auto"], weeks=2)
     for each in (model, other):
         learn_batches(client, each, WEEKS[2])
@@ -325,7 +325,7 @@ def test_a_repeated_removal_is_done_once_and_a_later_one_needs_its_version(clien
     assert client.wait(first["job"]).state == "succeeded"
     again = client.call("POST", path, json=body, headers=headers)
     assert again.json() == first and again.headers["Idempotency-Replayed"] == "true"
-    with pytest.raises(Conflict, match="goes on from version 2 now"):
+    with pytest.raises(Conflict, match="continues from version 2 now"):
         client.call("POST", path, json=body)
     assert client.get(f"/v1/models/{model}/tasks/1")["n_train"] == 47
     with pytest.raises(Conflict, match="An edit is not retried"):

@@ -299,7 +299,7 @@ def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> No
     held = shop.learn(2, recipe=WEAK)
     day = check_day(shop.see("/tasks/2")["training_data_until"], 7)
     assert_words_in(
-        shop.log(held)[-1], "Version 2 is held", "goes on without task 2", "/tasks/2/relearn", day
+        shop.log(held)[-1], "Version 2 is held", "continues without task 2", "/tasks/2/relearn", day
     )
     assert shop.learn(3)["outcome"] == "published"
     assert shop.standings() == ["learned", "skipped", "learned"]
@@ -448,7 +448,10 @@ def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) 
     shop.learn(1, archive=SPOILED)
     assert shop.learn(2)["outcome"] == "published"
     assert_words_in(
-        shop.waiting("rejected")["detail"], "task 1", "cat and dog", "The line goes on without it"
+        shop.waiting("rejected")["detail"],
+        "task 1",
+        "cat and dog",
+        "The lineage continues without it",
     )
 
 
@@ -471,7 +474,9 @@ def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: H
     ]
     assert failed == ["parent_rolled_back"]
     detail = shop.waiting("held")["detail"]
-    assert_words_in(detail, "Version 3 is held", "learned from version 2", "goes on from version 1")
+    assert_words_in(
+        detail, "Version 3 is held", "learned from version 2", "continues from version 1"
+    )
     moved = shop.act(shop.waiting("held"), "production")
     assert (moved["version"], moved["follows"], moved["lost_tasks"]) == (3, True, [])
     assert (shop.see()["attention"], shop.standings()) == ([], ["learned"] * 3)

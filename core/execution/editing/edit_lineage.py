@@ -37,7 +37,7 @@ def renumber_classes_of_edited_version(
     reads their numbers through a map: there may be hundreds of tasks.
 
     Args:
-        edited_version: the line under the former numbers; its manifest has the new classes.
+        edited_version: the lineage under the former numbers; its manifest has the new classes.
         numbers: new number of each former class.
         folder: for the classifier.
     """

@@ -84,7 +84,7 @@ def read_and_check_edit_job_inputs(
 
     Raises:
         LeaseLost: the claim is not the job's any more.
-        Invalid: data that the edit needs was deleted since it was accepted, or the line has moved.
+        Invalid: data that the edit needs was deleted since it was accepted, or the lineage has moved.
         StoredObjectDamaged: a part that it needs is known to be damaged.
     """
     with db.write() as session:

@@ -380,7 +380,7 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
         key = make_predict_key(client)
         key_id = client.get("/v1/keys").json()["items"][-1]["id"]
         assert collect_prediction_statuses(client, key, 4) == [200] * 4
-        line: PredictConcurrencyLimiter = client.app.state.predict_line  # type: ignore[attr-defined]
+        line: PredictConcurrencyLimiter = client.app.state.predict_limiter  # type: ignore[attr-defined]
         with get_database(client).read() as session:
             owner = session.get_one(AccessKey, key_id).owner_id
         place = line.acquire_predict_slot(owner, key_id)

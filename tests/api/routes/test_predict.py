@@ -179,7 +179,9 @@ def test_a_body_that_cannot_be_read_is_refused_and_what_can_be_is_named(client, 
             url, content=content, headers={} if kind is None else {"Content-Type": kind}
         )
         assert answer.status_code == status and said in answer.json()["detail"], answer.text
-    assert not client.app.state.predict_line.requests and not client.app.state.predict_line.bytes
+    assert (
+        not client.app.state.predict_limiter.requests and not client.app.state.predict_limiter.bytes
+    )
 
 
 def test_the_id_of_a_request_is_that_of_its_answer_where_it_is_short_and_plain(client, url, fake):
@@ -264,7 +266,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     client, url, fake, key_of, publish
 ):
     settings = client.app.state.settings.model_copy(update={"predict_owner_requests": 1})
-    line = client.app.state.predict_line = PredictConcurrencyLimiter(settings)
+    line = client.app.state.predict_limiter = PredictConcurrencyLimiter(settings)
     theirs = key_of("somebody", "write")
     with client.app.state.database.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
@@ -281,7 +283,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
 
 def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
     settings = client.app.state.settings.model_copy(update={"predict_requests": 1})
-    line = client.app.state.predict_line = PredictConcurrencyLimiter(settings)
+    line = client.app.state.predict_limiter = PredictConcurrencyLimiter(settings)
     place = line.acquire_predict_slot("somebody")
     answer = send_image_files(client, url, b"a")
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
@@ -295,7 +297,7 @@ def test_every_place_and_byte_is_given_back(client, url, fake):
     client.post(
         url, content=b"nonsense", headers={"Content-Type": "multipart/form-data; boundary=x"}
     )
-    line = client.app.state.predict_line
+    line = client.app.state.predict_limiter
     assert not line.requests and not line.bytes
 
 

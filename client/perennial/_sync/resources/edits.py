@@ -55,10 +55,10 @@ class Edits:
                 that is given.
             reason: stored with the edit and in the audit trail.
             parent: version that the numbers of images refer to, as `plan` returns it. The edit is
-                refused if the model goes on from another one.
+                refused if the model continues from another one.
 
         Raises:
-            Conflict: another edit is open, the lineage is stopped or goes on from another version,
+            Conflict: another edit is open, the lineage is stopped or continues from another version,
                 or neither images nor features are kept that it needs.
             Invalid: the operations contradict each other, or the model cannot take them.
             NotFound: there is no such model, task, image or class.

@@ -269,7 +269,7 @@ def run_undo_edit_command(
 def _print_undone_edit(client: Perennial, model: str, edit: Edit) -> None:
     aliases = client.models.retrieve(model).aliases
     print_text(
-        f"Edit {edit.number} is undone: its labels are as before. {model} goes on from version "
+        f"Edit {edit.number} is undone: its labels are as before. {model} continues from version "
         f"{edit.parent}; production is at version {aliases.get('production')}."
     )
 

@@ -317,7 +317,7 @@ def _print_model_fields(model: Model) -> None:
     aliases = ", ".join(
         f"{name} {number}" for name, number in sorted(model.aliases.items()) if number is not None
     )
-    production = "follows the line" if model.production_follows else "stays where it was put"
+    production = "follows the lineage" if model.production_follows else "stays where it was put"
     rows = [
         ("name", model.name),
         ("id", model.id),
