@@ -5,6 +5,7 @@ import gc
 import graphlib
 import itertools
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+CLIENT = ROOT / "client" / "perennial"
 EXEMPT = {Path("core/bases/hub/imagenet.py"), Path("tools/import_torchvision.py")}
 """Read one checkpoint of a known digest, and torchvision's files: each in a process of its own,
 with `weights_only`.
@@ -20,7 +22,6 @@ with `weights_only`.
 ROOMS = {
     "core": "",
     "core.text": "",
-    "core.network": "",
     "core.contract": "",
     "core.statistics": "contract",
     "core.learning": "contract statistics text",
@@ -38,12 +39,12 @@ ROOMS = {
     "core.usage": "core contract database requests",
     "core.jobs": "core contract database export lineage requests retention storage usage",
     "core.uploads": "core contract database requests storage usage",
-    "core.webhooks": "core contract database network requests",
+    "core.webhooks": "core contract database requests",
     "core.bases": (
         "core contract database files jobs lineage packaged processes recipe requests "
         "retention storage text usage"
     ),
-    "core.bases.hub": "core contract files ingest learning network packaged processes",
+    "core.bases.hub": "core contract files ingest learning packaged processes",
     "core.admission": "core bases contract database lineage recipe requests",
     "core.versions": (
         "core contract database export files jobs lineage requests retention statistics storage usage"
@@ -55,7 +56,7 @@ ROOMS = {
     ),
     "core.models": (
         "core admission bases contract database files ingest lineage packaged recipe "
-        "requests retention storage tasks text trials usage versions"
+        "requests retention storage tasks trials usage versions"
     ),
     "core.comparisons": (
         "core contract database ingest requests retention statistics storage versions"
@@ -76,7 +77,7 @@ ROOMS = {
     ),
     "core.publishing": (
         "core contract database edits execution files ingest jobs lineage packaged recipe retention "
-        "statistics storage text usage"
+        "statistics storage usage"
     ),
     "core.scheduling": "core contract database execution jobs lineage trials",
     "core.upkeep": (
@@ -85,12 +86,12 @@ ROOMS = {
     ),
     "api": (
         "core admission bases comparisons contract database edits export files ingest jobs "
-        "keys lineage models network packaged predictions processes rebase recipe "
+        "keys lineage models packaged predictions processes rebase recipe "
         "requests retention storage tasks text trials uploads usage versions webhooks"
     ),
     "worker": (
         "core contract database execution files ingest jobs keys learning processes "
-        "publishing recipe scheduling storage text trials upkeep uploads usage webhooks"
+        "publishing recipe scheduling storage trials upkeep uploads usage webhooks"
     ),
     "migrations": "core database files storage",
 }
@@ -106,6 +107,13 @@ TORCH = {"core.learning", "core.bases.hub", "core.predictions.helper", "worker"}
 """Rooms whose modules may import the learning code, and torch with it."""
 WITHOUT_DATABASE = {"core.learning", "core.ingest", "core.export", "core.recipe", "core.contract"}
 """Rooms that know neither database nor store."""
+SHARED = (
+    "perennial.formats",
+    "perennial.reading_rules",
+    "perennial.public_address",
+    "perennial.steps",
+)
+"""Modules of the client that the service imports too, so that both follow the same rules."""
 SCHEDULER = {"celery", "kombu"}
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve"}
 FORBIDDEN_CALLS = {("torch", "load"), ("*", "extractall"), ("*", "extract"), ("joblib", "load")}
@@ -206,6 +214,40 @@ def test_every_import_follows_an_arrow() -> None:
                     wrong.append(f"{name}:{line}: {here} must not import {module}")
     assert not wrong, "\n".join(wrong)
     assert used == list_arrows(), "a room names one that it does not import"
+
+
+def is_in_shared_modules(module: str) -> bool:
+    return module.startswith(SHARED)
+
+
+def test_the_service_imports_only_the_shared_modules_of_the_client() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: imports {module}"
+        for path in list_sources()
+        if path.relative_to(ROOT).parts[0] in ("api", "core", "worker", "migrations")
+        for line, module in list_imports(path)
+        if module.partition(".")[0] == "perennial" and not is_in_shared_modules(module)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_shared_modules_import_only_the_standard_library_and_each_other() -> None:
+    files = [
+        file for file in CLIENT.rglob("*.py") if is_in_shared_modules(_name_client_module(file))
+    ]
+    assert len(files) > len(SHARED)
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line}: imports {module}"
+        for file in files
+        for line, module in list_imports(file)
+        if module.partition(".")[0] not in sys.stdlib_module_names
+        and not is_in_shared_modules(module)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def _name_client_module(file: Path) -> str:
+    return ".".join(file.relative_to(CLIENT.parent).with_suffix("").parts)
 
 
 def test_every_folder_of_core_is_a_room() -> None:

@@ -25,7 +25,7 @@ WARNS = re.compile(
 )
 PLACES = ("core", "worker")
 NO_ADVICE = {
-    "core/database/sqlite_damage.py:_open_sqlite_read_only", "core/text/steps.py:find_requests_in_sentence",
+    "core/database/sqlite_damage.py:_open_sqlite_read_only", "client/perennial/steps.py:find_requests_in_sentence",
           "core/learning/training/job.py:_report_warning",
     "core/learning/training/job.py:run_job_phases",
     "core/learning/training/job.py:_record_device_change",
@@ -144,34 +144,34 @@ ENTRIES = (
         "method than deflate",
           "Unpack it, and send the folder, or pack it with zip -r.",
           "not followed: it asks for another program on the sender's machine"),
-    AdviceRow("read", ("core/ingest/rules/builder.py:leave_junk_out_and_list_other_files",
-                   "core/ingest/rules/by_folders.py:assign_folder_classes",
-                   "core/ingest/rules/by_table.py:choose_label_table",
-                   "core/ingest/rules/by_table.py:assign_table_labels",
-                   "core/ingest/rules/choice.py:_build_unlikely_class_folder_warnings"),
+    AdviceRow("read", ("client/perennial/reading_rules/builder.py:leave_junk_out_and_list_other_files",
+                   "client/perennial/reading_rules/by_folders.py:assign_folder_classes",
+                   "client/perennial/reading_rules/by_table.py:choose_label_table",
+                   "client/perennial/reading_rules/by_table.py:assign_table_labels",
+                   "client/perennial/reading_rules/choice.py:_build_unlikely_class_folder_warnings"),
           "labels were read in one of several ways", "", TELLS),
-    AdviceRow("layout", ("core/ingest/rules/choice.py:choose_labels_other_than_folder_names",
-                     "core/ingest/rules/choice.py:_build_unclear_labels_error",
-                     "core/ingest/rules/levels.py:_decide_if_upper_folders_are_classes",
-                     "core/ingest/rules/levels.py:_build_ambiguous_levels_error"),
+    AdviceRow("layout", ("client/perennial/reading_rules/choice.py:choose_labels_other_than_folder_names",
+                     "client/perennial/reading_rules/choice.py:_build_unclear_labels_error",
+                     "client/perennial/reading_rules/levels.py:_decide_if_upper_folders_are_classes",
+                     "client/perennial/reading_rules/levels.py:_build_ambiguous_levels_error"),
           "folders or files can be read in several ways", "Say so with ?layout=folders.",
           RULES + "test_what_can_be_read_in_several_ways_is_asked_for"),
-    AdviceRow("names-pattern", ("core/ingest/rules/choice.py:build_file_name_pattern_remedy",), "file names begin "
-        "with labels",
+    AdviceRow("names-pattern", ("client/perennial/reading_rules/choice.py:build_file_name_pattern_remedy",),
+          "file names begin with labels",
           "?names_pattern=%7Blabel%7D_%7Bnumber%7D takes them.",
           TABLES + "test_a_pattern_that_nearly_all_names_fit_is_offered"),
-    AdviceRow("label-file", ("core/ingest/rules/label_files.py:unpack_and_submit_advice",),
+    AdviceRow("label-file", ("client/perennial/reading_rules/label_files.py:unpack_and_submit_advice",),
           "a batch in an archive contains a label file",
           "Unpacked, the command line reads it.",
           "not followed: programs get the command that reads a folder too"),
-    AdviceRow("columns", ("core/ingest/rules/tables/columns.py:_refuse_unlikely_labels",
-                      "core/ingest/rules/tables/columns.py:_refuse_decimal_labels",
-                      "core/ingest/rules/tables/reading.py:_find_table_candidates",
-                      "core/ingest/rules/tables/reading.py:_choose_found_table"),
+    AdviceRow("columns", ("client/perennial/reading_rules/tables/columns.py:_refuse_unlikely_labels",
+                      "client/perennial/reading_rules/tables/columns.py:_refuse_decimal_labels",
+                      "client/perennial/reading_rules/tables/reading.py:_find_table_candidates",
+                      "client/perennial/reading_rules/tables/reading.py:_choose_found_table"),
           "a table has several columns that may be the label, or there are several tables",
           "If it is the label, say ?label=width; to take folders as classes, ?layout=folders.",
           TABLES + "test_what_an_option_settles_is_a_remedy"),
-    AdviceRow("bad-entries", ("core/ingest/rules/tables/resolving.py:_require_few_unreadable_entries",),
+    AdviceRow("bad-entries", ("client/perennial/reading_rules/tables/resolving.py:_require_few_unreadable_entries",),
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
@@ -382,9 +382,9 @@ HEAD = """\
 # Warnings and advice
 
 This page lists all advice of the service in its three forms. The API names a request, the command line names the
-command that sends it, and a page names its button. All forms come from one source (`core/text/steps.py`). *Followed* is
-the test that follows the advice literally and shows that it helps, or the reason why there is none. Entries without
-advice are information only. `python -m tools.advice_table` writes this page.
+command that sends it, and a page names its button. All forms come from one source (`client/perennial/steps.py`).
+*Followed* is the test that follows the advice literally and shows that it helps, or the reason why there is none.
+Entries without advice are information only. `python -m tools.advice_table` writes this page.
 
 For a held version, the first request changes the mean accuracy over two batches of two digits as follows. The network
 is an `mlp` of 16 units, with one run each (`tests/e2e/test_first_advice.py`):

@@ -1,15 +1,11 @@
-"""Write the client's copies: its blocking methods, and modules shared with the service.
+"""Write the client's generated modules: its blocking methods, and the formats of uploads.
 
     python -m tools.client_sync
 
-`client/perennial/public_address.py` is `core/network/public_address.py`: addresses of the public Internet.
-`client/perennial/steps.py` is `core/text/steps.py`: the requests that advice names, and their commands.
-`client/perennial/formats.py` is `core/ingest/formats.py`: what the files of an upload format show;
 `client/perennial/_formats.py` has the formats of `core/ingest/readers/registry.py`.
 `client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every
-method is written once; only `waiting.py` and `pages.py` are written by hand on both sides.
-`client/perennial/pack/rules` is `core/ingest/rules`, so that a folder is read like an archive of
-it. A test fails if a copy differs from the output of this tool.
+method is written once; only `waiting.py` and `pages.py` are written by hand on both sides. A test
+fails if a module differs from the output of this tool.
 """
 
 import re
@@ -19,13 +15,6 @@ from core.ingest.readers.registry import FORMATS
 
 PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
-RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
-SINGLE = (
-    (RULES.parents[1] / "network" / "public_address.py", PACKAGE / "public_address.py"),
-    (RULES.parents[1] / "text" / "steps.py", PACKAGE / "steps.py"),
-    (RULES.parent / "formats.py", PACKAGE / "formats.py"),
-)
-"""Modules of the service, each with its copy."""
 FORMATS_COPY = PACKAGE / "_formats.py"
 FORMATS_HEAD = '''"""The upload formats of the service of this version. \
 Written by `python -m tools.client_sync` from its readers: change nothing here."""
@@ -51,29 +40,12 @@ CHANGES = (
 
 
 def main() -> None:
-    """Write all generated and copied modules of the client."""
+    """Write all generated modules of the client."""
     for name, text in generate_blocking_modules().items():
         file = TARGET / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
-    # Copied, because the client is installed without the service's package.
-    for source, copy in SINGLE:
-        copy.write_text(source.read_text())
     FORMATS_COPY.write_text(render_formats_module())
-    for name, text in copy_rule_modules().items():
-        file = RULES_COPY / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-
-def copy_rule_modules() -> dict[str, str]:
-    """Return the text of the modules copied to `client/perennial/pack/rules`, by path."""
-    return {
-        str(file.relative_to(RULES)): file.read_text().replace(
-            "core.ingest.rules", "perennial.pack.rules"
-        )
-        for file in sorted(RULES.rglob("*.py"))
-    }
 
 
 def render_formats_module() -> str:

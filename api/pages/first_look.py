@@ -21,8 +21,8 @@ from api.schemas.common import ModelPath
 from core.errors import ArchiveInvalid, Invalid
 from core.ingest.first_look import ImageFirstBytes, check_first_bytes_of_images
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.names import is_clearly_no_image, is_junk_path
 from core.requests.actor import require_visible_model
+from perennial.reading_rules.names import is_clearly_no_image, is_junk_path
 
 router = APIRouter(include_in_schema=False)
 

@@ -38,12 +38,12 @@ from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.registry import FORMATS
-from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.models import models
 from core.tasks.held_out_batch import submit_batch_or_measure_adopted_classifier
 from core.text import characters
 from core.uploads import complete_uploads
+from perennial.reading_rules.options import OPTIONS
 
 router = APIRouter(include_in_schema=False)
 

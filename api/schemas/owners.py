@@ -8,8 +8,8 @@ from api.schemas.common import FreeName, StrictRequestBody
 from core.contract.webhook import EVENTS, WebhookEvent, WebhookFormat
 from core.ids import NAME_PATTERN
 from core.keys.predict_keys import LEAST_REQUESTS_PER_S, MOST_IMAGES_PER_DAY, MOST_REQUESTS_PER_S
-from core.network.public_address import MAX_URL_CHARS
 from core.requests.actor import Scope
+from perennial.public_address import MAX_URL_CHARS
 
 
 class KeyIn(StrictRequestBody):

@@ -21,8 +21,6 @@ from core.errors import ArchiveHeldOutOnly, Invalid, InvalidRecipe
 from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import BatchReadingOptions
-from core.ingest.rules.options import parse_reading_option_texts
 from core.jobs.worker_notification import WorkerNotifier
 from core.recipe.catalogue import LazyRecipeCatalogue
 from core.recipe.stored_patch import MAX_RECIPE_BYTES
@@ -34,6 +32,8 @@ from core.tasks.submission import BatchSubmission
 from core.tasks.submitted_batch import SpooledBatch
 from core.trials.plan import AUTO, TrialsRequest
 from core.uploads.complete_uploads import CompleteUpload
+from perennial.reading_rules.entries import BatchReadingOptions
+from perennial.reading_rules.options import parse_reading_option_texts
 
 _inspections = CapacityLimiter(2)
 """Limits archives inspected at once in one process: each takes up to 300 bytes per entry and a

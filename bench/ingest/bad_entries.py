@@ -29,8 +29,8 @@ from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import BatchReadingOptions
 from core.settings import Settings
+from perennial.reading_rules.entries import BatchReadingOptions
 
 _CLASSES = 20
 

@@ -1,7 +1,7 @@
 """Upload formats as their files show them: endings of names, and marks in the first bytes.
 
-This module imports only the standard library, because `tools.client_sync` copies it to
-`client/perennial/formats.py`. The readers declare the values (`core.ingest.readers.registry`).
+The service imports this module too. Its readers declare the values (`core.ingest.readers.registry`);
+`perennial._formats` has those of this version.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """Requests that advice names, in three forms: an HTTP request, a command of the terminal, a button.
 
 A sentence of the service names a request as `str(Step(…))` writes it. The command line and the
-pages find it and replace it by their own form (`replace_requests_in_sentence`), so that each reader gets a form
-that works there, from one source. `OPERATIONS` has every request that a sentence may name.
+pages find it and replace it by their own form (`replace_requests_in_sentence`), so that each reader
+gets a form that works there, from one source. `OPERATIONS` has every request that a sentence may name.
 
-`client/perennial/steps.py` is a copy of this module, made by `python -m tools.client_sync`.
+The service imports this module from the client, which is installed without the service.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _is_webdataset_shard(path: Path) -> bool:
 def _has_known_reading_options_only(options: Mapping[str, Any]) -> bool:
     if not options:
         return True
-    from perennial.pack.rules.options import OPTIONS
+    from perennial.reading_rules.options import OPTIONS
 
     return not set(options) - {*OPTIONS, "known_classes"}
 
@@ -207,7 +207,7 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Encode options for reading a batch as query parameters. Raises ConfigError."""
     if not options:
         return {}
-    from perennial.pack.rules.options import (
+    from perennial.reading_rules.options import (
         OPTIONS,
         convert_reading_option_values_to_texts,
         parse_reading_option_texts,

@@ -16,7 +16,7 @@ from core.contract.base import UploadedBaseDescription
 from core.contract.error import FittingBase
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import BaseInvalid
-from core.text.steps import LEFT_OPEN, ApiRequestForAdvice
+from perennial.steps import LEFT_OPEN, ApiRequestForAdvice
 
 Shapes = Mapping[str, Sequence[int]]
 

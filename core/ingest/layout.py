@@ -1,4 +1,4 @@
-"""Layout of an archive: which files are images of which class, by the rules of `core.ingest.rules`.
+"""Layout of an archive: which files are images of which class, by the rules of `perennial.reading_rules`.
 
 The client applies the same rules to a folder. Here their errors become the service's, and labels
 are checked.
@@ -19,17 +19,20 @@ from core.errors import (
 )
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, ArchiveLimits
 from core.ingest.names import check_and_normalise_class_label, quote_name
-from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
-from core.ingest.rules.levels import Known
-from core.ingest.rules.names import CSV_NAME
-from core.ingest.rules.options import parse_reading_option_texts, serialise_reading_options_to_texts
-from core.ingest.rules.plan import (
+from perennial.reading_rules.entries import BatchReadingOptions, UnreadableBatchError
+from perennial.reading_rules.levels import Known
+from perennial.reading_rules.names import CSV_NAME
+from perennial.reading_rules.options import (
+    parse_reading_option_texts,
+    serialise_reading_options_to_texts,
+)
+from perennial.reading_rules.plan import (
     IGNORED,
     assign_file_classes_and_parts,
     list_no_known_classes,
     require_training_images_of_every_class,
 )
-from core.text.steps import replace_options_by_query_parameters
+from perennial.steps import replace_options_by_query_parameters
 
 __all__ = ["IGNORED", "ArchiveLayout", "BatchReadingSettings", "build_archive_layout"]
 

@@ -9,14 +9,14 @@ import unicodedata
 
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
-from core.ingest.rules.names import (
+from core.text import characters
+from perennial.reading_rules.names import (
     ARCHIVE_SUFFIXES,
     MAC_ICON,
     SHOWN_ICON,
     is_clearly_no_image,
     quote_name,
 )
-from core.text import characters
 
 __all__ = [
     "ARCHIVE_MAGIC",

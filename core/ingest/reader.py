@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from core.errors import ArchiveHostile
-from core.ingest.formats import UploadFormat
 from core.ingest.layout import USUAL, ArchiveLayout, BatchReadingSettings, build_archive_layout
 from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
@@ -22,8 +21,9 @@ from core.ingest.members import (
     unpack_archive_member_blocks,
 )
 from core.ingest.names import quote_name
-from core.ingest.rules.entries import UnreadableBatchError
-from core.ingest.rules.tables import MAX_TABLE_BYTES
+from perennial.formats import UploadFormat
+from perennial.reading_rules.entries import UnreadableBatchError
+from perennial.reading_rules.tables import MAX_TABLE_BYTES
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class UploadReader:
     Attributes:
         name: name stored with a task, at most 32 characters.
         media_types: types accepted as Content-Type, the preferred one first.
-        endings, marks: see `core.ingest.formats.UploadFormat`; the client and the pages know its files by
+        endings, marks: see `perennial.formats.UploadFormat`; the client and the pages know its files by
             them.
         special_of: name of the format that this one is a special case of, as an npz is a zip.
             Either may be declared.

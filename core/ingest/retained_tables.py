@@ -4,9 +4,9 @@ Files named labels.csv have a limit of their own, so that other files cannot dis
 names, a folder may have only a few with the same ending, since many are one for each image.
 """
 
-from core.ingest.rules.entries import UnreadableBatchError
-from core.ingest.rules.names import CSV_NAME
-from core.ingest.rules.tables import MAX_TABLE_BYTES, may_be_label_table_name
+from perennial.reading_rules.entries import UnreadableBatchError
+from perennial.reading_rules.names import CSV_NAME
+from perennial.reading_rules.tables import MAX_TABLE_BYTES, may_be_label_table_name
 
 _MOST_ALIKE = 20
 _MOST_FILES = 1000

@@ -6,7 +6,7 @@ from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.names import quote_name
 from core.ingest.reader import UploadReader
 from core.ingest.readers.registry import READERS, UPLOAD_TYPES
-from core.ingest.rules import foreign
+from perennial.reading_rules import foreign
 
 SNIFF_BYTES = 1024
 """Number of first bytes that suffice to distinguish all formats."""

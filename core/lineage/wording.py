@@ -7,7 +7,7 @@ from core.contract.error import JobError
 from core.contract.gate import GateCheck, Verdict
 from core.database.tables import Model, Task, Version
 from core.lineage.standing import TaskStanding
-from core.text.steps import ApiRequestForAdvice
+from perennial.steps import ApiRequestForAdvice
 
 _SHOWN = 5
 """Most classes that a sentence names."""

@@ -14,7 +14,7 @@ from core.database.tables import Job, Model, Task, Version
 from core.lineage import wording
 from core.lineage.label_doubts import find_mostly_doubted_labels_finding
 from core.lineage.lineage import PRODUCTION
-from core.text.steps import LEFT_OPEN
+from perennial.steps import LEFT_OPEN
 
 PLAIN = ("finetune", "ewc", "ewc-online", "l2-sp", "lwf", "mas", "si")
 """Methods that retain no images and leave the network unchanged, so that another one can

@@ -24,7 +24,7 @@ from core.lineage.lineage import read_tasks_by_numbers
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
 from core.recipe.duration_estimate import BASE_SIZE, estimate_seconds_per_image_on_base
-from core.text.steps import ApiRequestForAdvice
+from perennial.steps import ApiRequestForAdvice
 
 FAR = Fraction(1, 10)
 """Accuracy below that of a larger base's features from which a change of base is advised."""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from core.contract.figures import BaselineClassifierCorrectCounts
 from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Model
-from core.text.steps import ApiRequestForAdvice
+from perennial.steps import ApiRequestForAdvice
 
 MARGIN = 0.05
 """Accuracy by which a baseline must be ahead of the version."""

@@ -18,7 +18,7 @@ from core.publishing import biased_head
 from core.publishing.advice import choose_and_record_accuracy_advice
 from core.publishing.confused_pairs import ConfusedPair
 from core.publishing.negative_flips import ProductionComparison
-from core.text.steps import LEFT_OPEN, ApiRequestForAdvice
+from perennial.steps import LEFT_OPEN, ApiRequestForAdvice
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.database.session import Database
 from core.errors import PerennialError
 from core.failpoints import hit_failpoint
-from core.network.public_address import (
+from core.settings import Settings
+from core.telemetry import DELIVERY_SECONDS
+from core.webhooks import chat_messages, outbox, webhook_secret
+from core.webhooks.outbox import LEASE_S, DeliveryAttemptOutcome, LeasedWebhook, OutgoingDelivery
+from perennial.public_address import (
     AddressRefused,
     Resolver,
     parse_ip_networks,
     parse_url_target,
 )
-from core.settings import Settings
-from core.telemetry import DELIVERY_SECONDS
-from core.webhooks import chat_messages, outbox, webhook_secret
-from core.webhooks.outbox import LEASE_S, DeliveryAttemptOutcome, LeasedWebhook, OutgoingDelivery
 
 log = structlog.get_logger(__name__)
 
@@ -159,7 +159,7 @@ class WebhookDeliverer:
     ) -> DeliveryAttemptOutcome:
         """Attempt to send a webhook delivery once, and return the outcome."""
         # imported here, since a worker without webhooks never needs it
-        from core.network.guarded_http import (
+        from core.webhooks.guarded_http import (
             GuardedRequestSettings,
             NoHttpResponseError,
             post_guarded_request,

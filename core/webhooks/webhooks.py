@@ -25,7 +25,6 @@ from core.database.session import Database
 from core.database.tables import Model, Owner, Webhook, WebhookDelivery
 from core.errors import Invalid, NotFound, TooManyRequests, WrongState
 from core.ids import new_id
-from core.network import public_address
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
@@ -33,6 +32,13 @@ from core.requests.timestamps import format_rfc3339
 from core.settings import Settings
 from core.webhooks import webhook_secret
 from core.webhooks.delivery_response import build_delivery_response_with_payload
+from perennial.public_address import (
+    AddressRefused,
+    HttpRequestTarget,
+    parse_ip_networks,
+    parse_url_target,
+    resolve_addresses_and_require_allowed,
+)
 
 BOTH_S = 86_400.0
 """Seconds after a rotation during which the previous secret signs too."""
@@ -170,7 +176,7 @@ def remove_webhook(db: Database, actor: Actor, webhook: str) -> None:
         # Deliveries have no foreign key, so nothing else would remove them.
         session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook_id == row.id))
         session.delete(row)
-        host = public_address.parse_url_target(row.url).host
+        host = parse_url_target(row.url).host
         record_audit_entry(
             session,
             actor,
@@ -343,18 +349,16 @@ def _build_last_delivery(row: WebhookDelivery) -> LastDelivery:
     }
 
 
-def _check_webhook_url(settings: Settings, url: str) -> public_address.HttpRequestTarget:
+def _check_webhook_url(settings: Settings, url: str) -> HttpRequestTarget:
     """Check that a webhook's URL is an allowed address, and return its target.
 
     Raises:
         Invalid: it is not.
     """
     try:
-        target = public_address.parse_url_target(url)
-        public_address.resolve_addresses_and_require_allowed(
-            target, public_address.parse_ip_networks(settings.webhook_allow)
-        )
-    except public_address.AddressRefused as refused:
+        target = parse_url_target(url)
+        resolve_addresses_and_require_allowed(target, parse_ip_networks(settings.webhook_allow))
+    except AddressRefused as refused:
         raise Invalid(str(refused), fields=[{"field": "url", "message": str(refused)}]) from None
     return target
 
@@ -419,7 +423,7 @@ def _record_webhook_change_in_audit(
     data: Any = {
         "changed": changed,
         "events": row.events,
-        "host": public_address.parse_url_target(row.url).host,
+        "host": parse_url_target(row.url).host,
     }
     if patch.get("enabled") is not None:
         data["to"] = "enabled" if patch["enabled"] else "disabled"

@@ -38,19 +38,6 @@ def test_the_blocking_client_is_made_of_the_one_to_await() -> None:
     assert found == wanted, "run: python -m tools.client_sync"
 
 
-def test_the_client_reads_folders_by_the_rules_of_the_server() -> None:
-    found = {
-        str(file.relative_to(client_sync.RULES_COPY)): file.read_text()
-        for file in client_sync.RULES_COPY.rglob("*.py")
-    }
-    assert found == client_sync.copy_rule_modules(), "run: python -m tools.client_sync"
-
-
-@pytest.mark.parametrize(("source", "copy"), client_sync.SINGLE)
-def test_what_the_service_and_the_client_share_is_the_same(source: Path, copy: Path) -> None:
-    assert copy.read_text() == source.read_text(), "run: python -m tools.client_sync"
-
-
 def test_the_client_knows_the_formats_of_all_readers() -> None:
     assert client_sync.FORMATS_COPY.read_text() == client_sync.render_formats_module(), (
         "run: python -m tools.client_sync"

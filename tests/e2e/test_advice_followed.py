@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.text.steps import (
+from perennial.steps import (
     ApiRequestForAdvice,
     find_requests_in_sentence,
     render_query_parameters_in_text,

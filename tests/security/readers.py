@@ -28,11 +28,11 @@ from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveM
 from core.ingest.members import read_archive_member as read_archive_member
 from core.ingest.reader import ArchiveContents
 from core.ingest.readers.registry import get_upload_reader_by_format_name
-from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
-from core.ingest.rules.tables import find_label_table, resolve_label_table_images
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.predictions.helper.decoder import InvalidDecodeRequest, decode_nested_image_arrays
 from core.predictions.helper.decoder import parse_json_images as images_of_json
+from perennial.reading_rules.entries import BatchReadingOptions, UnreadableBatchError
+from perennial.reading_rules.tables import find_label_table, resolve_label_table_images
 
 LIMITS = ArchiveLimits()
 _MAX_DETAIL = 600

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from api.pages.parts.wording import replace_requests_by_button_labels
-from core.text.steps import find_requests_in_sentence
+from perennial.steps import find_requests_in_sentence
 from perennial.words import replace_requests_by_commands
 from tools import advice_table
 from tools.advice_table import ENTRIES, ROOT, AdviceRow, find_advice_functions

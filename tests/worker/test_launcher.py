@@ -50,7 +50,7 @@ STARTED = "open(f'{sys.argv[1]}/{sys.argv[2]}', 'a').write(f'{os.getpid()}\\n')\
 END = "lambda *_: (open(f'{sys.argv[1]}/ended', 'a').write(f'{sys.argv[2]}\\n'), sys.exit(0))"
 STAY = f"signal.signal(15, {END})\n{STARTED}time.sleep(600)"
 STUBBORN = f"signal.signal(15, lambda *_: None)\n{STARTED}while True: time.sleep(1)"
-SENDING = ("httpcore2", "core.network.guarded_http")
+SENDING = ("httpcore2", "core.webhooks.guarded_http")
 """Modules that send to webhooks."""
 Launch = Callable[..., "subprocess.Popen[bytes]"]
 

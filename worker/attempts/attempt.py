@@ -50,8 +50,8 @@ from core.scheduling import claim as claims
 from core.scheduling.claim import JobClaim
 from core.settings import Settings
 from core.storage import ObjectStorage
-from core.text.steps import ApiRequestForAdvice
 from core.uploads import upload_removal
+from perennial.steps import ApiRequestForAdvice
 from worker.attempts import failure_texts
 from worker.attempts.child import ForkServer, ForkServerDied
 from worker.attempts.heartbeat import LeaseHeartbeat

@@ -5,7 +5,7 @@ import re
 from urllib.parse import urlencode
 
 from core.lineage.wording import SETTLED_BY
-from core.text.steps import (
+from perennial.steps import (
     ApiRequestForAdvice,
     find_requests_in_sentence,
     render_query_parameters_in_text,

@@ -3,9 +3,9 @@
 import math
 
 from perennial.pack.errors import PackError
-from perennial.pack.rules.entries import BatchReadingOptions, LeftOutLabelTableEntry
-from perennial.pack.rules.tables.words import format_share_as_percent
 from perennial.pack.text import format_count_with_noun
+from perennial.reading_rules.entries import BatchReadingOptions, LeftOutLabelTableEntry
+from perennial.reading_rules.tables.words import format_share_as_percent
 
 MAX_BAD = BatchReadingOptions().max_bad
 _LISTED = 5

@@ -13,8 +13,6 @@ from perennial.pack.images import ImageSource
 from perennial.pack.names import CSV_NAME, is_image_path
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_url_list
-from perennial.pack.rules.foreign import find_unsupported_file_kind, group_unsupported_files_by_kind
-from perennial.pack.rules.label_files import find_possible_label_files
 from perennial.pack.sources.archive import looks_like_archive
 from perennial.pack.sources.coco import find_coco_annotation_files, looks_like_coco, open_coco_boxes
 from perennial.pack.sources.csv_file import TableImages
@@ -34,6 +32,11 @@ from perennial.pack.sources.webdataset import (
 )
 from perennial.pack.sources.yolo import find_yolo_yaml_files, looks_like_yolo_yaml, open_yolo_boxes
 from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
+from perennial.reading_rules.foreign import (
+    find_unsupported_file_kind,
+    group_unsupported_files_by_kind,
+)
+from perennial.reading_rules.label_files import find_possible_label_files
 
 ARCHIVE, FOLDER = "archive", "folder"
 _TABLES = (".json", ".jsonl", ".ndjson", ".manifest", ".labels")

@@ -1,15 +1,15 @@
 """Labels as the service normalizes them, and a check for labels that it would refuse.
 
-Normalization follows the rules in `perennial.pack.rules.labels`.
+Normalization follows the rules in `perennial.reading_rules.labels`.
 """
 
 from collections.abc import Iterable
 
 from perennial.pack.errors import PackError
 from perennial.pack.images import BatchImageEntry
-from perennial.pack.rules.labels import MAX_LABEL_CHARS, explain_invalid_label
-from perennial.pack.rules.names import convert_label_to_stripped_nfc
 from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
+from perennial.reading_rules.labels import MAX_LABEL_CHARS, explain_invalid_label
+from perennial.reading_rules.names import convert_label_to_stripped_nfc
 
 __all__ = [
     "MAX_LABEL_CHARS",

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from perennial.pack.errors import PackError
 from perennial.pack.names import is_image_path, is_junk_path, normalise_to_nfc
-from perennial.pack.rules.tables import FoundLabelTable
-from perennial.pack.rules.tables.file_names import TITLE
-from perennial.pack.rules.tables.found import LabelTableEntryCollector
 from perennial.pack.text import quote_name
+from perennial.reading_rules.tables import FoundLabelTable
+from perennial.reading_rules.tables.file_names import TITLE
+from perennial.reading_rules.tables.found import LabelTableEntryCollector
 
 MAX_PATTERN_CHARS, MAX_NAME_CHARS = 200, 255
 LIMIT_S = 20.0

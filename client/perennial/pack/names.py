@@ -2,7 +2,7 @@
 
 import re
 
-from perennial.pack.rules.names import (
+from perennial.reading_rules.names import (
     CSV_NAME,
     IMAGE_SUFFIXES,
     is_image_path,

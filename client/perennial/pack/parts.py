@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from perennial.pack.errors import PackError
-from perennial.pack.rules.words import PART_WORDS, TRAINING
+from perennial.reading_rules.words import PART_WORDS, TRAINING
 
 TRAIN, TEST, VALIDATION = "train", "test", "validation"
 _WORDS = {word: TRAIN if part == TRAINING else part for word, part in PART_WORDS.items()}

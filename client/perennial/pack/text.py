@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from perennial.pack.rules import names
-from perennial.pack.rules.sentences import format_count_with_noun, format_first_names
+from perennial.reading_rules import names
+from perennial.reading_rules.sentences import format_count_with_noun, format_first_names
 
 __all__ = ["format_count_with_noun", "format_first_names", "quote_name"]
 

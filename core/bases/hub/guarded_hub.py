@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import httpx2
 
-from core.network.public_address import (
+from perennial.public_address import (
     IPAddress,
     describe_non_public_address,
     is_cloud_metadata_name,

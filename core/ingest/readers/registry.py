@@ -1,12 +1,12 @@
 """The list of upload formats. A new format is a file in this folder and a line here."""
 
 from core.errors import UnsupportedContentType
-from core.ingest.formats import UploadFormats
 from core.ingest.names import quote_name
 from core.ingest.reader import UploadReader
 from core.ingest.readers.npz import NpzReader
 from core.ingest.readers.tar import GzippedTarReader, TarReader
 from core.ingest.readers.zip import ZipReader
+from perennial.formats import UploadFormats
 
 _ALL: list[UploadReader] = [
     ZipReader(),

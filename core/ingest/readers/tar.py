@@ -39,7 +39,7 @@ from core.ingest.readers.tar_header import (
     read_tar_entry_name,
 )
 from core.ingest.retained_tables import RetainedLabelTables
-from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
+from perennial.reading_rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 
 _READ = 1 << 18
 _SLACK_BYTES = 1 << 20

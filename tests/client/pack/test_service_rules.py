@@ -14,13 +14,13 @@ from core.errors import PerennialError
 from core.ingest import names as service_names
 from core.ingest.layout import IGNORED, ArchiveLayout, BatchReadingSettings, build_archive_layout
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.names import CSV_NAME, normalise_to_nfc
-from core.ingest.rules.options import (
+from perennial.pack import PackError, labels, names, open_batch
+from perennial.reading_rules.names import CSV_NAME, normalise_to_nfc
+from perennial.reading_rules.options import (
     convert_reading_option_values_to_texts,
     parse_reading_option_texts,
 )
-from core.text.steps import replace_options_by_query_parameters
-from perennial.pack import PackError, labels, names, open_batch
+from perennial.steps import replace_options_by_query_parameters
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 characters = "abé /\\.:\t\n\u200d\u202e\ufe0f\u00ad\u0915\u094d\u2800☂"

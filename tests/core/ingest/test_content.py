@@ -15,9 +15,9 @@ from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import BatchReadingOptions
-from core.ingest.rules.options import parse_reading_option_texts
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
+from perennial.reading_rules.entries import BatchReadingOptions
+from perennial.reading_rules.options import parse_reading_option_texts
 
 Files = dict[str, bytes]
 USUAL = BatchReadingOptions()

@@ -12,8 +12,8 @@ import pytest
 from core.errors import ArchiveInvalid, UnsupportedContentType
 from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 from core.ingest.sniff import detect_upload_format
+from perennial.reading_rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.ingest.formats import FIRST_BYTES, UploadFormat, UploadFormats
 from core.ingest.readers.registry import FORMATS, READERS
+from perennial.formats import FIRST_BYTES, UploadFormat, UploadFormats
 
 SOME = UploadFormats(
     (

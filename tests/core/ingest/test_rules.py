@@ -15,10 +15,10 @@ from core.ingest.layout import (
     parse_stored_reading_options,
 )
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
-from core.ingest.rules.options import parse_reading_option_texts
-from core.ingest.rules.plan import IGNORED, FileClassesAndParts, assign_file_classes_and_parts
-from core.ingest.rules.words import (
+from perennial.reading_rules.entries import BatchReadingOptions, UnreadableBatchError
+from perennial.reading_rules.options import parse_reading_option_texts
+from perennial.reading_rules.plan import IGNORED, FileClassesAndParts, assign_file_classes_and_parts
+from perennial.reading_rules.words import (
     are_dated_or_numbered_folder_names,
     get_dataset_part_of_folder,
     is_date_folder_name,

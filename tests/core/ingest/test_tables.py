@@ -16,18 +16,18 @@ from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.layout import BatchReadingSettings, build_archive_layout
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import (
+from perennial.reading_rules.entries import (
     BatchReadingOptions,
     LeftOutLabelTableEntry,
     UnreadableBatchError,
 )
-from core.ingest.rules.plan import IGNORED, FileClassesAndParts, assign_file_classes_and_parts
-from core.ingest.rules.tables import find_label_table, suggest_file_name_pattern
-from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
-from core.ingest.rules.tables.file_names import parse_file_name_pattern
-from core.ingest.rules.tables.found import LabelTableCandidate
-from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNameIndex
-from core.ingest.rules.tables.records import open_table_records
+from perennial.reading_rules.plan import IGNORED, FileClassesAndParts, assign_file_classes_and_parts
+from perennial.reading_rules.tables import find_label_table, suggest_file_name_pattern
+from perennial.reading_rules.tables.columns import NotALabelTable, choose_table_columns
+from perennial.reading_rules.tables.file_names import parse_file_name_pattern
+from perennial.reading_rules.tables.found import LabelTableCandidate
+from perennial.reading_rules.tables.images import AMBIGUOUS, MISSING, ImageNameIndex
+from perennial.reading_rules.tables.records import open_table_records
 
 Files = dict[str, str | bytes]
 

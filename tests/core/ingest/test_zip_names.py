@@ -15,8 +15,8 @@ from core.ingest.inspect import ArchiveSummary, summarise_archive_and_digest_con
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.zip import list_regular_zip_files
-from core.ingest.rules.entries import BatchReadingOptions
 from core.ingest.zip_names import choose_likely_zip_name_encoding
+from perennial.reading_rules.entries import BatchReadingOptions
 
 Look = Callable[..., ArchiveSummary]
 CHINESE = ["猫/照片 1.jpg", "狗/2.jpg", "苹果/1.jpg", "向日葵/1.jpg", "图片/膜/1.jpg"]

@@ -21,9 +21,6 @@ from perennial.pack.remote.fetching import (
 )
 from perennial.pack.remote.names import is_safe_file_name
 from perennial.pack.remote.stores import ListedObject, StoreOptions, open_remote_bucket
-from perennial.pack.rules.entries import BatchReadingOptions, UnreadableBatchError
-from perennial.pack.rules.plan import IGNORED, FileClassesAndParts
-from perennial.pack.rules.tables import MAX_TABLE_BYTES
 from perennial.pack.sources.csv_file import parse_reading_options_of_caller
 from perennial.pack.sources.folder import (
     are_classes_derivable_from_names,
@@ -31,6 +28,9 @@ from perennial.pack.sources.folder import (
     describe_warnings_of_reading_plan,
 )
 from perennial.pack.text import format_count_with_noun, quote_name
+from perennial.reading_rules.entries import BatchReadingOptions, UnreadableBatchError
+from perennial.reading_rules.plan import IGNORED, FileClassesAndParts
+from perennial.reading_rules.tables import MAX_TABLE_BYTES
 
 _MOST_PAGES = 5000
 """Maximum number of pages in a listing, since pages may be empty."""

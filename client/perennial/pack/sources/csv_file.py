@@ -1,4 +1,4 @@
-"""A label table and its images, in any format that `perennial.pack.rules.tables` reads.
+"""A label table and its images, in any format that `perennial.reading_rules.tables` reads.
 
 A table that is sent on its own names images by paths relative to its folder, or by file names below
 it.
@@ -22,25 +22,25 @@ from perennial.pack.names import (
     is_junk_path,
     normalise_to_nfc,
 )
-from perennial.pack.rules.entries import (
+from perennial.pack.text import format_count_with_noun, quote_name
+from perennial.reading_rules.entries import (
     BatchReadingOptions,
     LeftOutLabelTableEntry,
     Part,
     UnreadableBatchError,
 )
-from perennial.pack.rules.names import is_clearly_no_image
-from perennial.pack.rules.options import (
+from perennial.reading_rules.names import is_clearly_no_image
+from perennial.reading_rules.options import (
     convert_reading_option_values_to_texts,
     parse_reading_option_texts,
 )
-from perennial.pack.rules.tables import (
+from perennial.reading_rules.tables import (
     MAX_TABLE_BYTES,
     find_label_table,
     may_be_label_table_name,
     resolve_label_table_images,
 )
-from perennial.pack.rules.tables.images import MISSING, ImageNameIndex
-from perennial.pack.text import format_count_with_noun, quote_name
+from perennial.reading_rules.tables.images import MISSING, ImageNameIndex
 
 _MOST_SAID = 5
 # Next to MISSING and AMBIGUOUS, the codes of ImageNameIndex.

@@ -1,7 +1,7 @@
 """A folder with one folder per class, optionally below train, test and validation folders.
 
 Parts, classes and files left out are determined by the service's own rules
-(`perennial.pack.rules`), so that the batch equals an archive of the folder. Names stay unchanged.
+(`perennial.reading_rules`), so that the batch equals an archive of the folder. Names stay unchanged.
 If names alone do not tell the service everything, labels are sent along as a list.
 """
 
@@ -14,15 +14,6 @@ from perennial.pack.files import FileImages, SourceFolder
 from perennial.pack.images import BatchImageEntry
 from perennial.pack.name_patterns import build_table_by_pattern
 from perennial.pack.names import explain_invalid_path, normalise_to_nfc
-from perennial.pack.rules.entries import BatchReadingOptions, UnreadableBatchError
-from perennial.pack.rules.plan import (
-    IGNORED,
-    LEFT_BEHIND,
-    FileClassesAndParts,
-    Read,
-    assign_file_classes_and_parts,
-    assign_file_classes_and_parts_by_table,
-)
 from perennial.pack.sources.csv_file import (
     MOST_ENTRIES,
     describe_left_out_table_entries,
@@ -30,6 +21,15 @@ from perennial.pack.sources.csv_file import (
     read_label_table_bytes,
 )
 from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
+from perennial.reading_rules.entries import BatchReadingOptions, UnreadableBatchError
+from perennial.reading_rules.plan import (
+    IGNORED,
+    LEFT_BEHIND,
+    FileClassesAndParts,
+    Read,
+    assign_file_classes_and_parts,
+    assign_file_classes_and_parts_by_table,
+)
 
 _EXAMPLES = 3
 

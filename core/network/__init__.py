@@ -1,1 +1,0 @@
-"""Requests to addresses that somebody else chose, limited to the public Internet."""
