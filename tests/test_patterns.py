@@ -14,14 +14,26 @@ from core.ids import NAME_PATTERN, has_name_form, is_allowed_model_or_alias_name
 from core.learning.catalogue import build_recipe_catalogue
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("api", "core", "worker", "migrations", "tools", "deploy", "bench", "perennial_service")
+FOLDERS = (
+    "api",
+    "client",
+    "core",
+    "worker",
+    "migrations",
+    "tools",
+    "deploy",
+    "bench",
+    "perennial_service",
+)
 OF_STARTS = {
     "_BLANK_START",
     "_BODY",
     "_DRIVE",
     "_IN_NAMES",
     "_ITEM",
-    "_REFUSED",
+    "_KEY",
+    "_MAPPED",
+    "_SCHEME",
     "_SCHEME_START",
     "_SELECTOR",
     "_UPLOAD_START",
@@ -70,7 +82,7 @@ def test_no_pattern_of_ours_takes_a_line_break_at_the_end_for_the_end() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "_KEY.match(text)",
+        "_NAME.match(text)",
         "re.match(NAME, text)",
         're.compile(r"^a$")',
         're.search("a$", text)',

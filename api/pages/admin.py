@@ -24,8 +24,8 @@ from core.requests import audit
 from core.requests.actor import Actor
 from core.requests.audit import AuditQuery
 from core.requests.timestamps import format_rfc3339, parse_rfc3339
-from core.text import characters
 from core.usage import usage_lists
+from perennial.characters import MAX_NAME_CHARS, validate_and_normalise_name
 
 router = APIRouter(include_in_schema=False)
 
@@ -195,11 +195,9 @@ def _render_keys_page(
 
 def _parse_key_name(text: str) -> str:
     try:
-        if not 0 < len(text) <= characters.MAX_NAME_CHARS:
-            raise ValueError(
-                f"has {len(text)} characters; 1 to {characters.MAX_NAME_CHARS} are allowed"
-            )
-        return characters.validate_and_normalise_name(text)
+        if not 0 < len(text) <= MAX_NAME_CHARS:
+            raise ValueError(f"has {len(text)} characters; 1 to {MAX_NAME_CHARS} are allowed")
+        return validate_and_normalise_name(text)
     except ValueError as error:
         raise Invalid(f"The name of the key {error}.") from None
 

@@ -25,7 +25,7 @@ from core.models import models
 from core.models.new_model import NewModelAdmissionLimits
 from core.packaged import imagenet_base, packaged_base
 from core.requests.resources import UseCaseResources
-from core.text import characters
+from perennial.characters import validate_and_normalise_reason
 
 router = APIRouter(include_in_schema=False)
 
@@ -125,9 +125,7 @@ def _parse_model_form(inputs: dict[str, str]) -> NewModel:
     try:
         # Browsers send the line ends of a text area as CRLF.
         new_model["description"] = (
-            characters.validate_and_normalise_reason(
-                inputs.get("description", "").replace("\r\n", "\n")
-            )
+            validate_and_normalise_reason(inputs.get("description", "").replace("\r\n", "\n"))
             or None
         )
     except ValueError as error:

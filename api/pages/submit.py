@@ -41,8 +41,8 @@ from core.ingest.readers.registry import FORMATS
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.models import models
 from core.tasks.held_out_batch import submit_batch_or_measure_adopted_classifier
-from core.text import characters
 from core.uploads import complete_uploads
+from perennial.characters import MAX_NAME_CHARS, validate_and_normalise_name
 from perennial.reading_rules.options import OPTIONS
 
 router = APIRouter(include_in_schema=False)
@@ -295,9 +295,9 @@ def _parse_conflicts_policy(inputs: Mapping[str, str]) -> ConflictsPolicy:
 
 def _parse_batch_name(text: str) -> str | None:
     try:
-        if len(text) > characters.MAX_NAME_CHARS:
-            raise ValueError(f"has {len(text)} characters; {characters.MAX_NAME_CHARS} are allowed")
-        return characters.validate_and_normalise_name(text) if text else None
+        if len(text) > MAX_NAME_CHARS:
+            raise ValueError(f"has {len(text)} characters; {MAX_NAME_CHARS} are allowed")
+        return validate_and_normalise_name(text) if text else None
     except ValueError as error:
         raise Invalid(f"The name of the batch {error}.") from None
 

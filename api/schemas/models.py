@@ -8,7 +8,7 @@ from api.schemas.common import Prose, Reason, StrictRequestBody
 from core.contract.patch import ArchitectureIn, RecipePatch
 from core.contract.responses.model import Scenario
 from core.ids import NAME_PATTERN
-from core.text import characters
+from perennial.characters import validate_and_normalise_name
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=63)]
 Rate = Annotated[float, Field(ge=0, le=1)]
@@ -87,7 +87,7 @@ Promise = Annotated[
 Tag = Annotated[
     str,
     StringConstraints(min_length=1, max_length=63),
-    AfterValidator(characters.validate_and_normalise_name),
+    AfterValidator(validate_and_normalise_name),
 ]
 
 

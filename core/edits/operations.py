@@ -16,15 +16,15 @@ from pydantic import (
 )
 
 from core.contract.responses.task_image import Split
-from core.text import characters
+from perennial.characters import MAX_NAME_CHARS, validate_and_normalise_name
 
 MAX_OPERATIONS = 10_000
 """Operations of one edit."""
 
 Label = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=characters.MAX_NAME_CHARS),
-    AfterValidator(characters.validate_and_normalise_name),
+    StringConstraints(min_length=1, max_length=MAX_NAME_CHARS),
+    AfterValidator(validate_and_normalise_name),
 ]
 """A class name, as in a batch."""
 Number = Annotated[int, Field(ge=1, lt=2**31)]

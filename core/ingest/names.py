@@ -9,7 +9,7 @@ import unicodedata
 
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
-from core.text import characters
+from perennial.characters import find_invalid_name_character
 from perennial.reading_rules.names import (
     ARCHIVE_SUFFIXES,
     MAC_ICON,
@@ -95,7 +95,7 @@ def check_and_normalise_class_label(text: str, where: str) -> str:
     """Return a class label in Unicode NFC, without surrounding blanks; its case is kept.
 
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than
-    100 characters, or has a character that names must not have (`core.text.characters`).
+    100 characters, or has a character that names must not have (`perennial.characters`).
     """
     # An accented letter has two encodings, which must not become two classes.
     label = unicodedata.normalize("NFC", text).strip()
@@ -105,7 +105,7 @@ def check_and_normalise_class_label(text: str, where: str) -> str:
         raise LabelsInvalid(
             f"The label {quote_name(label)} of {where} is longer than {MAX_LABEL_CHARS} characters."
         )
-    wrong = characters.find_invalid_name_character(label)
+    wrong = find_invalid_name_character(label)
     if wrong is not None:
         raise LabelsInvalid(
             f"The label {quote_name(label)} of {where} has {wrong}, which cannot be seen or changes how "

@@ -29,7 +29,7 @@ MIN_SLIPPED = 3
 _DOUBLED = re.compile(r"([^\W\d_])\1+")
 """A letter that is written several times in a row."""
 _ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")
-"""Combining accents, and the joiners and variation selectors that `core.text.characters` allows."""
+"""Combining accents, and the joiners and variation selectors that `perennial.characters` allows."""
 _GAPS = re.compile(r"[\s_\-\u2010-\u2015]+")
 _PLURALS = ("s", "es")
 _MIN_STEM = 3

@@ -1,1 +1,1 @@
-"""Texts for people: allowed characters, nearest names, requirements and next steps in words."""
+"""Texts for people: counts, nearest names, and requirements in words."""

@@ -12,7 +12,7 @@ from api.uploads.batch_request import parse_recipe_override
 from core.contract.patch import RecipePatch
 from core.errors import Invalid, UnsupportedContentType
 from core.ingest.readers.registry import FORMATS, UPLOAD_TYPES
-from core.text import characters
+from perennial.characters import validate_and_normalise_reason
 
 MAX_BYTES = 16 << 10
 MAX_FIELDS = 20
@@ -71,7 +71,7 @@ def read_form_reason(inputs: dict[str, str]) -> str | None:
         Invalid: it is too long, or has an invisible character.
     """
     try:
-        return characters.validate_and_normalise_reason(inputs.get("reason", "")) or None
+        return validate_and_normalise_reason(inputs.get("reason", "")) or None
     except ValueError as error:
         raise Invalid(f"The reason {error}.") from None
 

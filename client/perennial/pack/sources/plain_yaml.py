@@ -6,10 +6,10 @@ from perennial.pack.errors import PackError
 from perennial.pack.text import quote_name
 
 Value = str | list[str] | dict[str, str]
-_KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?$")
-_MAPPED = re.compile(r"""^("[^"]*"|'[^']*'|[^\s:'"][^:'"]*?)\s*:\s+(.+)$""")
+_KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?\Z")
+_MAPPED = re.compile(r"""^("[^"]*"|'[^']*'|[^\s:'"][^:'"]*?)\s*:\s+(.+)\Z""")
 _ITEM = re.compile(
-    r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,'"\[\]{}][^,\[\]{}]*?)\s*)?(,|$)"""
+    r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,'"\[\]{}][^,\[\]{}]*?)\s*)?(,|\Z)"""
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 from core.errors import LabelsInvalid
 from core.ingest.names import check_and_normalise_class_label
 from core.tasks.class_names import normalise_class_name_spelling
-from core.text import characters
+from perennial import characters
 
 FAIR = [
     "week 31", "Straße", "猫", "고양이", "Ａ", "שלום", "می\u200cخواهم", "क्\u200dष", "👩🏽\u200d🚀", "❤\ufe0f\u200d🔥",
