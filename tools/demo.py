@@ -72,9 +72,8 @@ def run_demo(recipe: Json) -> int:
         worker.data_folder_lock.DataDirectoryInUse: a service uses the data directory.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
-    with data_folder_lock.lock_data_directory(
-        data_dir
-    ):  # refuses a directory in use, before anything is started
+    # Refuses a directory in use, before anything is started.
+    with data_folder_lock.lock_data_directory(data_dir):
         console.print(f"Starting Perennial with its data in {data_dir} …")
     if not has_torch_check_passed(Settings(data_dir=data_dir)):
         console.print(FIRST_START)

@@ -313,16 +313,6 @@ def encode_tiff(samples: Pixels, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def replace_tiff_tag(data: bytes, tag: int, value: int) -> bytes:
-    """Replace the value of a short tag in the first page of a little-endian TIFF."""
-    at = struct.unpack_from("<I", data, 4)[0]
-    for i in range(struct.unpack_from("<H", data, at)[0]):
-        entry_start = at + 2 + 12 * i
-        if struct.unpack_from("<H", data, entry_start)[0] == tag:
-            return data[: entry_start + 8] + struct.pack("<I", value) + data[entry_start + 12 :]
-    raise AssertionError(f"the file has no tag {tag}")
-
-
 def build_raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = "<") -> bytes:
     """Build an uncompressed TIFF of one strip from raw tags and data."""
     codes = {1: "B", 3: "H", 4: "I"}

@@ -367,10 +367,6 @@ class _WakeupReceiver:
         self._wake.wait(seconds)
         self._wake.clear()
 
-    def wake_waiting_loop(self) -> None:
-        """Wake the worker's main loop from its wait."""
-        self._wake.set()
-
     def _listen_on_wakeup_socket(self) -> None:
         assert self._listener is not None
         while True:

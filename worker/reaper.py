@@ -62,9 +62,8 @@ class ExpiredJobRequeuer:
                     self._answered_at = now
             # A slow answer is an outage for others, too: their heartbeats waited as long.
             slow_s = time.monotonic() - started_at
-            if (
-                slow_s > self._slow_s or not 0 <= now - self._answered_at <= self._gap_s
-            ):  # <0: a clock put back
+            # Below 0 if the clock was put back.
+            if slow_s > self._slow_s or not 0 <= now - self._answered_at <= self._gap_s:
                 self.answers_since = now + slow_s
             self._answered_at = now
             if now + slow_s - self.answers_since < self._grace_s:

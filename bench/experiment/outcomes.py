@@ -167,9 +167,8 @@ def _build_outcome(
         ),
         "kept_images": float(record["stages"][-1]["kept_images"]),
     }
-    if (
-        run.joint
-    ):  # it starts from the first weights at each stage: nothing is updated, nothing forgotten
+    # It starts from the first weights at each stage: nothing is updated, nothing forgotten.
+    if run.joint:
         figures |= dict.fromkeys(("bwt", "forgetting", "update_norm"))
     if len(record["stages"]) < last:  # nothing is known of the stages before
         figures |= dict.fromkeys(("average_incremental", "learning_accuracy"))

@@ -120,9 +120,8 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, default=2, help="of a whole update")
     options = parser.parse_args()
-    if any(
-        os.environ.get(name) != value for name, value in MALLOC.items()
-    ):  # as a worker's jobs run
+    # As a worker's jobs run.
+    if any(os.environ.get(name) != value for name, value in MALLOC.items()):
         os.execve(
             sys.executable,
             [sys.executable, "-m", "bench.methods.costs", *sys.argv[1:]],
@@ -198,9 +197,8 @@ class MethodCostBench:
         replay_buffer = image_packs.read_method_state(
             [LocalVersionPartFile.from_json(part) for part in parts]
         ).get("buffer")
-        if (
-            replay_buffer is not None and case.past > 1
-        ):  # with its images, as before there were packs
+        # With its images, as before there were packs.
+        if replay_buffer is not None and case.past > 1:
             parts = [part for part in parts if part["type"] != "buffer" or part["name"] == "buffer"]
             copies = {
                 name: t.repeat(case.past, *[1] * (t.dim() - 1)) for name, t in replay_buffer.items()

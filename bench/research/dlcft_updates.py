@@ -84,9 +84,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    if any(
-        os.environ.get(name) != value for name, value in MALLOC.items()
-    ):  # as a worker's jobs run
+    # As a worker's jobs run.
+    if any(os.environ.get(name) != value for name, value in MALLOC.items()):
         os.execve(
             sys.executable,
             [sys.executable, "-m", "bench.research.dlcft_updates", *sys.argv[1:]],

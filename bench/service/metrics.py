@@ -73,9 +73,8 @@ def main() -> None:
         for size in sorted({*sizes, *ends}):
             insert_model_with_measured_versions(db, size)
         if not url:
-            with (
-                db.engine.connect() as connection
-            ):  # or the service's first reader waits for gigabytes
+            # Otherwise the service's first reader waits for gigabytes.
+            with db.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         else:
             with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -65,9 +65,8 @@ def find_service_connection(
     profile_name = profile or os.environ.get("PERENNIAL_PROFILE") or None
     name = profile_name or DEFAULT_PROFILE
     stored = read_profiles().get(name)
-    if (
-        profile_name is not None and stored is None and not (url and key)
-    ):  # with URL and key given, no profile is needed
+    # With URL and key given, no profile is needed.
+    if profile_name is not None and stored is None and not (url and key):
         raise ConfigError(
             f"There is no profile {name!r} in {get_config_path()}: make it with `perennial login "
             f"--profile {name}`."

@@ -358,9 +358,8 @@ class S3Store:
         """
         oldest = datetime.now(UTC) - timedelta(seconds=older_s)
         bucket = self.address.bucket
-        with (
-            self._translate_client_errors()
-        ):  # the client has these calls, but no public name for them
+        # The client has these calls, but no public name for them.
+        with self._translate_client_errors():
             # No key has a bar. The empty delimiter that the client sends by default hides
             # everything on some servers.
             listing = self._client._list_multipart_uploads(

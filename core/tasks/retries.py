@@ -201,9 +201,8 @@ def _requeue_job_with_present_recipe(relearning: TaskRelearnContext) -> None:
     patch = _choose_recipe_override(relearning)
     # Now, since it depends on the state and the error, which are replaced below.
     was_held = is_job_rejected_for_findings(job)
-    if (
-        relearning.override is None and was_held
-    ):  # a retry means that the person has seen the findings
+    # A retry means that the person has seen the findings.
+    if relearning.override is None and was_held:
         patch = {**patch, "data_report": "warn"}
     former, parent = _copy_recipe_without_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = (

@@ -268,9 +268,8 @@ def _find_rows_with_wrong_objects(
     reported: set[str] = set()
     # Thousands of rows may refer to one blob, which is read once.
     sound: set[str] = set()
-    for reference in list(
-        iterate_referenced_objects(db)
-    ):  # no transaction stays open while objects are read
+    # No transaction stays open while objects are read.
+    for reference in list(iterate_referenced_objects(db)):
         if reference.key in reported:
             continue
         kind: Kind | None = None

@@ -104,9 +104,8 @@ def test_it_imports_nothing_of_the_service() -> None:
     }
     found = set()
     for file in (ROOT / "client").rglob("*.py"):
-        if (
-            "pack" in file.relative_to(ROOT / "client").parts
-        ):  # its adapters name their extras themselves
+        # Its adapters name their extras themselves.
+        if "pack" in file.relative_to(ROOT / "client").parts:
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

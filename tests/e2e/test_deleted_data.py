@@ -83,10 +83,8 @@ def read_contents(path: Path) -> Iterator[bytes]:
         return  # a temporary file of somebody who works
     yield data
     if data[:4] == b"PK\x03\x04":
-        with (
-            suppress(zipfile.BadZipFile),
-            zipfile.ZipFile(io.BytesIO(data)) as archive,
-        ):  # or half written
+        # A file may be half written.
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as archive:
             for name in archive.namelist():
                 yield archive.read(name)
 

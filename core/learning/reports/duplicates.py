@@ -70,9 +70,7 @@ def _read_stored_hashes(traces: Path, part: str) -> Hashes | None:
     try:
         with safe_open(traces, "numpy") as file:
             hashes: Hashes = file.get_tensor(part)
-    except (
-        OSError,
-        SafetensorError,
-    ):  # the file is damaged: near duplicates are found from the images, if they are there
+    except (OSError, SafetensorError):
+        # The file is damaged: near duplicates are found from the images, if they are there.
         return None
     return hashes if hashes.dtype == np.uint64 and hashes.shape[1:] == (2,) else None

@@ -219,9 +219,8 @@ def receive_until(client: socket.socket, end: bytes) -> bytes:
 
 
 def send_until_closed(client: socket.socket, data: bytes) -> None:
-    with contextlib.suppress(
-        ConnectionError
-    ):  # closed before all was sent: what was said comes next
+    # The server closes before all is sent; its response is read below.
+    with contextlib.suppress(ConnectionError):
         client.sendall(data)
 
 

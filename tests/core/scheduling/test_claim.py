@@ -18,9 +18,8 @@ from tests.core.at_once import run_at_once
 @pytest.mark.both_databases
 def test_an_empty_queue_gives_no_claim_also_while_another_writes(desk: Any) -> None:
     assert claims.claim_job(desk.db, "w", 60) is None
-    with (
-        desk.db.write()
-    ):  # SQLite has one writer: whoever wants to write as well waits until he ends
+    # SQLite has one writer: other transactions wait until it ends.
+    with desk.db.write():
         assert claims.claim_job(desk.db, "w", 60) is None
 
 

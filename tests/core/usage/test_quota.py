@@ -82,9 +82,8 @@ def test_a_declared_length_is_refused_before_the_body(office: Office, model: str
         check_declared_length(101)
     with office.db.write() as session:
         stored_bytes.add_stored_bytes(session, office.actor.owner_id, 100)
-    with pytest.raises(
-        StorageQuotaReached
-    ):  # the measure of a moment ago counts, and what came since
+    # The last measurement counts, and what was stored since.
+    with pytest.raises(StorageQuotaReached):
         check_declared_length(None)
 
 

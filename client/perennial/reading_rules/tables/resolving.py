@@ -133,9 +133,8 @@ def _require_few_unreadable_entries(
         raise UnreadableBatchError(
             f"{table.title} {'labels' if bad else 'lists'} no images: {example}.", "labels"
         )
-    if bad > max(
-        options.max_bad * (bad + good), options.max_bad > 0
-    ):  # a single mistake never ends a batch, however small
+    # A single mistake never ends a batch, however small.
+    if bad > max(options.max_bad * (bad + good), options.max_bad > 0):
         # Rounded up, or the share in the advice would be refused again.
         share = math.ceil(1000 * bad / (bad + good)) / 1000
         raise UnreadableBatchError(
