@@ -287,7 +287,7 @@ def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
         ),
         ("path,label\na.png,\n", "“a.png” has no label"),
         (f"path,label\na.png,{'x' * 101}\n", "longer than 100"),
-        ('path,label\na.png,"a\nb"\n', r"U\+000A at position 2"),
+        ('path,label\na.png,"a\nb"\n', r"U\+000A \(LINE FEED\) at position 2"),
         (b"path,label\na.png,\xff\n", "UTF-8"),
         ('path,label\na.png,"x\n', "CSV"),
         ("path,label\n" + "x" * 200_000 + ",a\n", "CSV|longer"),
