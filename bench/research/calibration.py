@@ -319,7 +319,7 @@ def make_distance_scorer(h: Tensor, labels: Tensor, classes: int) -> Callable[[T
     sigma = discriminant.shrink_covariance(
         sigma, discriminant.compute_oas_shrinkage(sigma, sums.example_count)
     )
-    inverse, means = torch.linalg.inv(sigma), discriminant.compute_class_means(sums)
+    inverse, means = torch.linalg.inv(sigma), sums.class_means
 
     def compute_negative_distance(features: Tensor) -> Tensor:
         distances = []

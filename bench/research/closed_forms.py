@@ -297,7 +297,7 @@ def fit_class_covariance_head(h: Tensor, labels: Tensor, classes: int) -> Scores
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     mu, common = (
-        discriminant.compute_class_means(sums),
+        sums.class_means,
         discriminant.compute_shared_covariance(sums),
     )
     inverses = []

@@ -150,7 +150,7 @@ def _solve_classifier(
     if head == "lda":
         return discriminant.solve_linear_discriminant_analysis(sums), {}
     if head == "ncm":
-        means = functional.normalize(discriminant.compute_class_means(sums)) / COSINE_TEMPERATURE
+        means = functional.normalize(sums.class_means) / COSINE_TEMPERATURE
         return LinearWeights(means, means.new_zeros(len(means))), {}
     strength, weight = ridge.choose_ridge_strength_and_solve(sums)
     cool = fit_softmax_temperature(

@@ -14,7 +14,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from core.learning.analytic import discriminant, ridge
+from core.learning.analytic import ridge
 from core.learning.analytic.linear import list_row_block_slices
 from core.learning.analytic.sums import FeatureSums
 
@@ -23,10 +23,10 @@ def weigh_classes_equally_in_sums(sums: FeatureSums) -> FeatureSums:
     """Weigh feature sums so that every class counts equally; a class without examples keeps
     zeros.
     """
-    counts, mu = sums.counts, discriminant.compute_class_means(sums)
+    counts, mu = sums.counts, sums.class_means
     present = counts > 0
     each = sums.example_count / int(present.sum())
-    gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
+    gram = sums.scatter_within_classes + each * mu.T @ mu
     # Rounding leaves the matrix slightly asymmetric.
     return FeatureSums((gram + gram.T) / 2, each * mu.T, counts)
 
@@ -47,9 +47,8 @@ class RidgeLeaveOneOut:
 
     def __init__(self, sums: FeatureSums, h: Tensor, labels: Tensor) -> None:
         counts = sums.counts.to(h.dtype)
-        mu = discriminant.compute_class_means(sums)
-        # G less the part between classes: what is left is the scatter within them.
-        within = sums.gram - sums.cross @ mu
+        mu = sums.class_means
+        within = sums.scatter_within_classes
         # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
         # becomes 1.
         self._unit = int((counts > 0).sum()) / (sums.example_count - 1)

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from core.contract.manifest import ORDER, REST
-from core.learning.analytic import discriminant
 from core.learning.analytic.rows import FIELDS, LabelledFeatureRows
 from core.learning.analytic.sums import FeatureSums
 from core.learning.class_map import DROPPED, ClassMap
@@ -77,13 +76,12 @@ def drop_classes_from_feature_sums(sums: FeatureSums, retained_indices: Tensor) 
     estimated.
     """
     cross, counts = sums.cross[:, retained_indices], sums.counts[retained_indices]
-    between = sums.cross @ discriminant.compute_class_means(sums)
     remaining = FeatureSums(sums.gram, cross, counts)
     # The scatter within classes, in proportion to the degrees of freedom that remain: Σ is kept.
     share = _count_scatter_degrees_of_freedom(remaining) / max(
         _count_scatter_degrees_of_freedom(sums), 1
     )
-    gram = share * (sums.gram - between) + cross @ discriminant.compute_class_means(remaining)
+    gram = share * sums.scatter_within_classes + cross @ remaining.class_means
     # Rounding leaves the matrix slightly asymmetric.
     return FeatureSums((gram + gram.T) / 2, cross, counts)
 

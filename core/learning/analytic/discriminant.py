@@ -23,19 +23,11 @@ SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Shrinkages ρ to try besides that of OAS."""
 
 
-def compute_class_means(sums: FeatureSums) -> Tensor:
-    """Compute the mean feature vector μ of each class, float64 [C, K]; zeros for a class without
-    examples.
-    """
-    return (sums.cross / sums.counts.clamp(min=1)).T
-
-
 def compute_shared_covariance(sums: FeatureSums) -> Tensor:
     """Compute the covariance Σ about the class means that all classes share, float64 [K, K]."""
-    between = sums.cross @ compute_class_means(sums)
     # Each class mean costs a degree of freedom; with one image of each class none is left.
     freedom = max(sums.example_count - int((sums.counts > 0).sum()), 1)
-    return (sums.gram - between) / freedom
+    return sums.scatter_within_classes / freedom
 
 
 def compute_oas_shrinkage(sigma: Tensor, examples: int) -> float:
@@ -102,7 +94,7 @@ def solve_linear_discriminant_analysis(
         prior: "uniform", or "empirical" for the classes' shares of the examples.
         share: ρ; None: by OAS.
     """
-    sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
+    sigma, mu = compute_shared_covariance(sums), sums.class_means
     share = compute_oas_shrinkage(sigma, sums.example_count) if share is None else share
     lower = compute_covariance_cholesky_factor(
         shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
@@ -133,7 +125,7 @@ class DiscriminantLeaveOneOut:
     """
 
     def __init__(self, sums: FeatureSums, h: Tensor, labels: Tensor) -> None:
-        sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
+        sigma, mu = compute_shared_covariance(sums), sums.class_means
         freedom = sums.example_count - int((sums.counts > 0).sum())
         values, basis = torch.linalg.eigh(sigma)
         self._oas = compute_oas_shrinkage(sigma, sums.example_count)

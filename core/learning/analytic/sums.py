@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -49,6 +50,17 @@ class FeatureSums:
         """Number of examples in the feature sums, N."""
         return int(self.counts.sum())
 
+    @cached_property
+    def class_means(self) -> Tensor:
+        """Mean feature vector μ of each class, float64 [C, K]; zeros for a class without examples."""
+        return (self.cross / self.counts.clamp(min=1)).T
+
+    @cached_property
+    def scatter_within_classes(self) -> Tensor:
+        """Scatter of the examples about their class means, G − Σ_c n_c μ_c μ_cᵀ, float64 [K, K]."""
+        # Kept, since each head needs it: with many classes the product takes long.
+        return self.gram - self.cross @ self.class_means
+
     def add_examples(self, h: Tensor, labels: Tensor) -> None:
         """Add features and labels of examples to the feature sums, in place.
 
@@ -56,6 +68,8 @@ class FeatureSums:
             h: features [B, K], any float type.
             labels: columns of Q, int64 [B].
         """
+        for outdated in ("class_means", "scatter_within_classes"):
+            self.__dict__.pop(outdated, None)
         # In pieces: a copy of all features in float64 would double their memory.
         for rows, classes in zip(torch.split(h, CHUNK), torch.split(labels, CHUNK), strict=True):
             wide = rows.double()

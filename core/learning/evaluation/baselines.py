@@ -242,9 +242,7 @@ def cross_validate_feature_baselines(
         made_of = subtract_fold_sums(
             total_sums, sum_features_by_class(h[out], label[out], len(number), wide)
         )
-        ncm[out] = (
-            h[out] @ functional.normalize(discriminant.compute_class_means(made_of)).T
-        ).argmax(1)
+        ncm[out] = (h[out] @ functional.normalize(made_of.class_means).T).argmax(1)
         if not wide:
             scores = discriminant.solve_linear_discriminant_analysis(made_of)(h[out])
             lda[out] = scores.argmax(1)

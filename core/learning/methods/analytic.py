@@ -396,9 +396,7 @@ class AnalyticMethod(Method):
         self._store_totals_and_examples(sums, rows)
         if self.hyper.head == "ncm":
             means = (
-                functional.normalize(
-                    discriminant.compute_class_means(self._drop_bias_column_from_sums(sums))
-                )
+                functional.normalize(self._drop_bias_column_from_sums(sums).class_means)
                 / COSINE_TEMPERATURE
             )
             return LinearWeights(means, means.new_zeros(classes))

@@ -177,7 +177,7 @@ def _fit_mahalanobis_distances(
     factor = discriminant.compute_covariance_cholesky_factor(
         discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
     )
-    return _MahalanobisDistances(discriminant.compute_class_means(sums), factor)
+    return _MahalanobisDistances(sums.class_means, factor)
 
 
 def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:

@@ -112,11 +112,16 @@ def _find_rows_for_temperature_fit(logits: Tensor, targets: Tensor) -> Tensor:
     """Find the rows of `logits` usable to fit a temperature: target and another class are
     finite.
     """
+    least, greatest = logits.aminmax(dim=1)
+    # Most logits are all finite, which one pass over them shows; the rest takes four.
+    usable = torch.isfinite(least) & torch.isfinite(greatest)
+    usable &= logits.shape[1] > 1
     # A row with an infinite maximum has no finite differences to it; one with NaN has none at all.
-    greatest = logits.amax(1, keepdim=True)
-    possible = (logits > -math.inf) & torch.isfinite(greatest)
-    own_possible = possible.gather(1, targets[:, None]).squeeze(1)
-    return (own_possible & (possible.sum(1) > 1)).nonzero().squeeze(1)
+    doubtful = (~usable & torch.isfinite(greatest)).nonzero().squeeze(1)
+    possible = logits[doubtful] > -math.inf
+    own_possible = possible.gather(1, targets[doubtful, None]).squeeze(1)
+    usable[doubtful] = own_possible & (possible.sum(1) > 1)
+    return usable.nonzero().squeeze(1)
 
 
 def choose_softmax_temperature_and_source(

@@ -120,7 +120,7 @@ def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
     weight, bias = linear.weight.sum(0), linear.bias.sum()
     assert float(weight.abs().max()) <= 1e-9 * float(linear.weight.abs().max())
     assert abs(float(bias)) <= 1e-9 * float(linear.bias.abs().max())
-    mu = discriminant.compute_class_means(compute_sums(far, labels))
+    mu = compute_sums(far, labels).class_means
     inverse = torch.linalg.inv(
         discriminant.shrink_covariance(
             discriminant.compute_shared_covariance(compute_sums(far, labels)), 0.1
@@ -173,6 +173,18 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
     assert strength == pytest.approx(whole[0], rel=1e-9)
     assert float((weight - whole[1]).norm() / whole[1].norm()) <= 1e-8
     assert torch.equal((h @ weight).argmax(1), (h @ whole[1]).argmax(1))
+
+
+def test_means_and_scatter_follow_added_examples() -> None:
+    features, labels = torch.randn(12, 3, dtype=torch.float64), torch.arange(12) % 2
+    whole, grown = FeatureSums.make_empty_sums(3, 2), FeatureSums.make_empty_sums(3, 2)
+    whole.add_examples(features, labels)
+    for rows in (slice(0, 7), slice(7, 12)):
+        grown.add_examples(features[rows], labels[rows])
+        # Read in between, which keeps them.
+        assert grown.scatter_within_classes.shape == (3, 3)
+    torch.testing.assert_close(grown.class_means, whole.class_means)
+    torch.testing.assert_close(grown.scatter_within_classes, whole.scatter_within_classes)
 
 
 def test_packed_sums_are_the_same_to_the_bit() -> None:

@@ -85,7 +85,7 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
         if head == "ncm":
             wanted = (
                 torch.nn.functional.normalize(phi.double())
-                @ torch.nn.functional.normalize(discriminant.compute_class_means(sums)).T
+                @ torch.nn.functional.normalize(sums.class_means).T
             )
     images = Dataset.read_dataset_file(bench.dataset(2, "train"), bench.task_classes(2)).images
     found = method.predict_logits(network, INPUTS(images), None)

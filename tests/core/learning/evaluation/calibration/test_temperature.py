@@ -1,5 +1,7 @@
 """The temperature beside a slow search, and where a version's is from."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
@@ -90,6 +92,24 @@ def test_impossible_classes_and_broken_rows_are_left_out() -> None:
     targets = torch.cat([targets, torch.tensor([0, 4, 5])])
     assert fit_softmax_temperature(wide, targets) == pytest.approx(
         fit_softmax_temperature(logits, targets[:300]), rel=1e-9
+    )
+
+
+def test_rows_count_if_their_class_and_another_are_possible() -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits, targets = draw_logits(400, 3, 2.0)
+    for value in (-math.inf, math.inf, math.nan):
+        logits[torch.rand(logits.shape, generator=draw) < 0.1] = value
+    usable = [
+        row
+        for row, (values, target) in enumerate(zip(logits.tolist(), targets.tolist(), strict=True))
+        if not any(value == math.inf or math.isnan(value) for value in values)
+        and math.isfinite(values[target])
+        and sum(map(math.isfinite, values)) > 1
+    ]
+    assert 0 < len(usable) < 400
+    assert fit_softmax_temperature(logits, targets) == fit_softmax_temperature(
+        logits[usable], targets[usable]
     )
 
 
