@@ -52,7 +52,7 @@ class FeatureSums:
 
     @cached_property
     def class_means(self) -> Tensor:
-        """Mean feature vector μ of each class, float64 [C, K]; zeros for a class without examples."""
+        """Mean feature vector μ of each class, float64 [C, K]; zeros for one without examples."""
         return (self.cross / self.counts.clamp(min=1)).T
 
     @cached_property
