@@ -154,8 +154,19 @@ def list_nodes(path: Path) -> tuple[ast.AST, ...]:
     return tuple(node for node in ast.walk(parse_tree(path)) if isinstance(node, wanted))
 
 
+@cache
+def list_shared_sources() -> tuple[Path, ...]:
+    """Return the files of the client that the service imports too."""
+    return tuple(p for p in sorted(CLIENT.rglob("*.py")) if is_shared(get_module_name(p)))
+
+
+def is_shared(module: str) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in SHARED)
+
+
 def get_module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    root = CLIENT.parent if path.is_relative_to(CLIENT) else ROOT
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -167,8 +178,8 @@ def list_imports(path: Path) -> tuple[tuple[int, str], ...]:
 
 @cache
 def is_module(name: str) -> bool:
-    path = ROOT / name.replace(".", "/")
-    return path.with_suffix(".py").exists() or path.is_dir()
+    paths = [root / name.replace(".", "/") for root in (ROOT, CLIENT.parent)]
+    return any(path.with_suffix(".py").exists() or path.is_dir() for path in paths)
 
 
 def _walk_imports(path: Path) -> Iterator[tuple[int, str]]:
@@ -217,38 +228,26 @@ def test_every_import_follows_an_arrow() -> None:
     assert used == list_arrows(), "a room names one that it does not import"
 
 
-def is_in_shared_modules(module: str) -> bool:
-    return module.startswith(SHARED)
-
-
 def test_the_service_imports_only_the_shared_modules_of_the_client() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: imports {module}"
         for path in list_sources()
         if path.relative_to(ROOT).parts[0] in ("api", "core", "worker", "migrations")
         for line, module in list_imports(path)
-        if module.partition(".")[0] == "perennial" and not is_in_shared_modules(module)
+        if module.partition(".")[0] == "perennial" and not is_shared(module)
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_shared_modules_import_only_the_standard_library_and_each_other() -> None:
-    files = [
-        file for file in CLIENT.rglob("*.py") if is_in_shared_modules(_name_client_module(file))
-    ]
-    assert len(files) > len(SHARED)
+    assert {name for name in SHARED if is_module(name)} == set(SHARED)
     wrong = [
         f"{file.relative_to(ROOT)}:{line}: imports {module}"
-        for file in files
+        for file in list_shared_sources()
         for line, module in list_imports(file)
-        if module.partition(".")[0] not in sys.stdlib_module_names
-        and not is_in_shared_modules(module)
+        if module.partition(".")[0] not in sys.stdlib_module_names and not is_shared(module)
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def _name_client_module(file: Path) -> str:
-    return ".".join(file.relative_to(CLIENT.parent).with_suffix("").parts)
 
 
 def test_every_folder_of_core_is_a_room() -> None:
@@ -270,8 +269,9 @@ def test_rooms_import_only_rooms_before_them() -> None:
 def test_no_folder_of_modules_has_more_than_twenty_files() -> None:
     folders = {
         folder
-        for folder in (path.parent for path in list_sources())
-        if folder.relative_to(ROOT).parts[0] in ("api", "core", "worker", "tools")
+        for folder in (path.parent for path in (*list_sources(), *list_shared_sources()))
+        if folder.relative_to(ROOT).parts[0] in ("api", "client", "core", "worker", "tools")
+        and folder != CLIENT
     }
     counts = {str(folder.relative_to(ROOT)): len([*folder.glob("*.py")]) for folder in folders}
     full = {folder: count for folder, count in counts.items() if count > 20}
@@ -294,9 +294,10 @@ def build_import_graph() -> dict[str, set[str]]:
     except the packages that the importing module itself lies in: they are already being
     imported.
     """
-    known = {get_module_name(path) for path in list_sources()}
+    sources = (*list_sources(), *list_shared_sources())
+    known = {get_module_name(path) for path in sources}
     graph: dict[str, set[str]] = {name: set() for name in known}
-    for path in list_sources():
+    for path in sources:
         here = get_module_name(path)
         for _, there in list_imports(path):
             if there in known - {here}:

@@ -11,22 +11,22 @@ ROOT = Path(__file__).parents[1]
 LINES = 6
 """Number of equal lines that make a duplicate."""
 DEFENDED = {
-    ("contract/figures.py", "contract/manifest.py"): (
+    ("core/contract/figures.py", "core/contract/manifest.py"): (
         "The fields of a manifest are written in their order. Inherited ones would come first, "
         "before the format."
     ),
-    ("contract/figures.py", "contract/responses/versions/manifest.py"): (
+    ("core/contract/figures.py", "core/contract/responses/versions/manifest.py"): (
         "A stored document may lack fields that a response promises, such as `curve`."
     ),
-    ("contract/gate.py", "contract/gate.py"): (
+    ("core/contract/gate.py", "core/contract/gate.py"): (
         "A request may leave limits out, a response has all of them. A typed dict cannot make "
         "inherited fields optional."
     ),
-    ("contract/pretrained.py", "contract/pretrained.py"): (
+    ("core/contract/pretrained.py", "core/contract/pretrained.py"): (
         "Rows of a table of over a thousand weights stay plain. Only the row in use becomes an "
         "object."
     ),
-    ("export/loading/onnx_run.py", "export/loading/onnx_run_2.py"): (
+    ("core/export/loading/onnx_run.py", "core/export/loading/onnx_run_2.py"): (
         "Each becomes the whole program in the README of a download, whose bytes must not change."
     ),
 }
@@ -69,8 +69,9 @@ def find_duplicates(folder: Path, paths: Iterable[Path]) -> Iterator[tuple[str, 
 
 
 def test_core_has_no_six_lines_twice_but_defended_ones() -> None:
-    core = ROOT / "core"
-    duplicates = list(find_duplicates(core, core.rglob("*.py")))
+    shared = ROOT / "client" / "perennial" / "reading_rules"
+    files = itertools.chain((ROOT / "core").rglob("*.py"), shared.rglob("*.py"))
+    duplicates = list(find_duplicates(ROOT, files))
     wrong = [where for one, other, where in duplicates if (one, other) not in DEFENDED]
     assert wrong == [], "write it once, or defend the pair in this file and docs/design/house.md"
     used = {(one, other) for one, other, _ in duplicates}

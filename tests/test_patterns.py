@@ -31,9 +31,6 @@ OF_STARTS = {
     "_DRIVE",
     "_IN_NAMES",
     "_ITEM",
-    "_KEY",
-    "_MAPPED",
-    "_SCHEME",
     "_SCHEME_START",
     "_SELECTOR",
     "_UPLOAD_START",
@@ -82,7 +79,7 @@ def test_no_pattern_of_ours_takes_a_line_break_at_the_end_for_the_end() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "_NAME.match(text)",
+        "_KEY.match(text)",
         "re.match(NAME, text)",
         're.compile(r"^a$")',
         're.search("a$", text)',

@@ -23,10 +23,10 @@ ASKS = re.compile(
 WARNS = re.compile(
     r"warnings\.(?:append|insert|extend)\Z|\._(?:warn|report_warning)\Z|(?:^|\.)warn\Z"
 )
-PLACES = ("core", "worker")
+PLACES = ("client/perennial/reading_rules", "core", "worker")
 NO_ADVICE = {
-    "core/database/sqlite_damage.py:_open_sqlite_read_only", "client/perennial/steps.py:find_requests_in_sentence",
-          "core/learning/training/job.py:_report_warning",
+    "core/database/sqlite_damage.py:_open_sqlite_read_only",
+    "core/learning/training/job.py:_report_warning",
     "core/learning/training/job.py:run_job_phases",
     "core/learning/training/job.py:_record_device_change",
 }  # fmt: skip
@@ -448,7 +448,7 @@ def _does_function_give_advice(function: ast.FunctionDef) -> bool:
                 return True
         elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            if called == "Step" or WARNS.search(called):
+            if called == "ApiRequestForAdvice" or WARNS.search(called):
                 return True
         elif isinstance(node, ast.AugAssign) and "warnings" in ast.unparse(node.target):
             return True

@@ -92,6 +92,9 @@ def run_temporary_service(
         "PERENNIAL_PORT": str(port),
         **(environment or {}),
     }
+    # The client of the same checkout, since the service imports its rules.
+    paths = [str(code / "client"), settings.get("PYTHONPATH", "")]
+    settings["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     with log.open("ab") as output:
         # The log is appended to, and an error should show only this service's lines.
         old_bytes = output.tell()

@@ -62,7 +62,7 @@ class ExpiredJobRequeuer:
                     self._answered_at = now
             # A slow answer is an outage for others, too: their heartbeats waited as long.
             slow_s = time.monotonic() - started_at
-            # Below 0 if the clock was put back.
+            # The difference is negative if the clock was put back.
             if slow_s > self._slow_s or not 0 <= now - self._answered_at <= self._gap_s:
                 self.answers_since = now + slow_s
             self._answered_at = now

@@ -120,7 +120,7 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, default=2, help="of a whole update")
     options = parser.parse_args()
-    # As a worker's jobs run.
+    # With the allocator settings of a worker's jobs.
     if any(os.environ.get(name) != value for name, value in MALLOC.items()):
         os.execve(
             sys.executable,
@@ -197,7 +197,7 @@ class MethodCostBench:
         replay_buffer = image_packs.read_method_state(
             [LocalVersionPartFile.from_json(part) for part in parts]
         ).get("buffer")
-        # With its images, as before there were packs.
+        # Store the buffer with its images, as versions did before image packs.
         if replay_buffer is not None and case.past > 1:
             parts = [part for part in parts if part["type"] != "buffer" or part["name"] == "buffer"]
             copies = {

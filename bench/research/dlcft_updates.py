@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    # As a worker's jobs run.
+    # With the allocator settings of a worker's jobs.
     if any(os.environ.get(name) != value for name, value in MALLOC.items()):
         os.execve(
             sys.executable,

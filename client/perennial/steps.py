@@ -1,6 +1,6 @@
 """Requests that advice names, in three forms: an HTTP request, a command of the terminal, a button.
 
-A sentence of the service names a request as `str(Step(…))` writes it. The command line and the
+A sentence of the service names a request as `str(ApiRequestForAdvice(…))` writes it. The command line and the
 pages find it and replace it by their own form (`replace_requests_in_sentence`), so that each reader
 gets a form that works there, from one source. `OPERATIONS` has every request that a sentence may name.
 

@@ -161,7 +161,7 @@ def _store_findings_in_data_report(
 def _is_epoch_logged(event: ProgressEvent) -> bool:
     """Return True if the log reports this epoch: every n-th one, and the last."""
     epoch, epochs = event.epoch, event.epochs
-    # Works since all epochs have the same number of steps.
+    # The remainder tells the end of an epoch, since all have the same number of steps.
     if not epoch or not epochs or event.step * epochs % event.total_steps:
         return False
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0

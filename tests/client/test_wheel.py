@@ -104,7 +104,7 @@ def test_it_imports_nothing_of_the_service() -> None:
     }
     found = set()
     for file in (ROOT / "client").rglob("*.py"):
-        # Its adapters name their extras themselves.
+        # The adapters in `pack` name their extras themselves.
         if "pack" in file.relative_to(ROOT / "client").parts:
             continue
         for node in ast.walk(ast.parse(file.read_text())):

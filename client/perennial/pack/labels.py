@@ -1,6 +1,6 @@
 """Labels as the service normalizes them, and a check for labels that it would refuse.
 
-Normalization follows the rules in `perennial.reading_rules.labels`.
+The normal form and the check are those of `perennial.reading_rules`.
 """
 
 from collections.abc import Iterable

@@ -58,7 +58,7 @@ class FeatureSums:
     @cached_property
     def scatter_within_classes(self) -> Tensor:
         """Scatter of the examples about their class means, G − Σ_c n_c μ_c μ_cᵀ, float64 [K, K]."""
-        # Kept, since each head needs it: with many classes the product takes long.
+        # Kept, since each head reads it several times: with many classes the product takes long.
         return self.gram - self.cross @ self.class_means
 
     def add_examples(self, h: Tensor, labels: Tensor) -> None:

@@ -17,14 +17,17 @@ from torch import Tensor, nn
 
 from core.contract.architecture import Normalisation
 from core.learning.networks import Network
-from core.learning.networks.backbones.mlp import MlpBackbone
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, move_network_to_device, use_full_precision
 
 BATCH = 32
 """Images per forward pass."""
-LEAST_BATCH = 4
-"""Images of the smallest pass. With fewer, a ResNet's features had other last bits."""
+LEAST_BATCH = 16
+"""Images of the smallest pass.
+
+Products of one row per image, as in an MLP or a squeeze-and-excitation block, are rounded otherwise
+with fewer rows: on a processor with AMX with fewer than 16, on one without with fewer than 4.
+"""
 MEMORY_BYTES = 256 << 20
 """Bytes of features above which they are recomputed at each read."""
 
@@ -64,9 +67,6 @@ class FeatureCachingInputNormaliser(InputNormaliser):
 
         Equal images keep the features of the first. `alive` is called after each batch.
         """
-        # An MLP has products of one row per image. How they are rounded depends on the processor: on
-        # one with AMX, fewer than 16 rows had other last bits. An image of an MLP costs little.
-        least = BATCH if isinstance(network.backbone, MlpBackbone) else LEAST_BATCH
         with use_eval_mode(network), use_full_precision(self.device), torch.no_grad():
             for part in images.split(BATCH):  # type: ignore[no-untyped-call]
                 # Images beyond the limit pass through the network at each read.
@@ -74,7 +74,7 @@ class FeatureCachingInputNormaliser(InputNormaliser):
                     return
                 # Repeated, since products of few rows are rounded otherwise: an image has the same
                 # features in any batch.
-                missing = max(0, least - len(part))
+                missing = max(0, LEAST_BATCH - len(part))
                 batch = torch.cat([part, part[-1:].expand(missing, *part.shape[1:])])
                 features = network.features(super().__call__(batch), None).float().cpu()
                 self.add_features(part, features[: len(part)])

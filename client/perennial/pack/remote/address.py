@@ -7,7 +7,7 @@ from perennial.pack.errors import PackError
 from perennial.pack.text import quote_name
 
 SCHEMES = ("s3", "gs", "az")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://?)")
+_SCHEME_START = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://?)")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,221}[a-z0-9]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 MAX_PREFIX_BYTES = 1024
@@ -33,7 +33,7 @@ def is_remote_address(text: str) -> bool:
     """Return True if a text is an address with a scheme, and not a path (a Windows drive is a
     path).
     """
-    match = _SCHEME.match(text)
+    match = _SCHEME_START.match(text)
     return (
         match is not None and (match[2] in ("::", "://") or len(match[1]) > 1) and match[2] != ":/"
     )

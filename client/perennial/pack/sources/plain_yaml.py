@@ -6,8 +6,8 @@ from perennial.pack.errors import PackError
 from perennial.pack.text import quote_name
 
 Value = str | list[str] | dict[str, str]
-_KEY = re.compile(r"^([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?\Z")
-_MAPPED = re.compile(r"""^("[^"]*"|'[^']*'|[^\s:'"][^:'"]*?)\s*:\s+(.+)\Z""")
+_KEY = re.compile(r"([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?")
+_MAPPED = re.compile(r"""("[^"]*"|'[^']*'|[^\s:'"][^:'"]*?)\s*:\s+(.+)""")
 _ITEM = re.compile(
     r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,'"\[\]{}][^,\[\]{}]*?)\s*)?(,|\Z)"""
 )
@@ -35,7 +35,7 @@ def _split_top_level_blocks(text: str, where: str) -> list[tuple[str, str, list[
         yaml_line = _strip_yaml_comment(raw).rstrip()
         if not yaml_line or yaml_line in ("---", "..."):
             continue
-        key = _KEY.match(yaml_line)
+        key = _KEY.fullmatch(yaml_line)
         if key:
             blocks.append((key[1], (key[2] or "").strip(), []))
         # YAML lets items begin without indentation, and a list close on a line of its own.
@@ -56,7 +56,7 @@ def _parse_yaml_value(first: str, following_lines: list[str], where: str) -> Val
             raise PackError(f"{where} opens a list with “[” and does not close it.")
         return _parse_yaml_flow_list(list_text[1:-1], where)
     if first.startswith("{") and first.endswith("}"):
-        pairs = [_MAPPED.match(item) for item in _parse_yaml_flow_list(first[1:-1], where)]
+        pairs = [_MAPPED.fullmatch(item) for item in _parse_yaml_flow_list(first[1:-1], where)]
         return {_parse_yaml_scalar(pair[1]): _parse_yaml_scalar(pair[2]) for pair in pairs if pair}
     if first:
         return _parse_yaml_scalar(first)
@@ -64,7 +64,7 @@ def _parse_yaml_value(first: str, following_lines: list[str], where: str) -> Val
         item_line == "-" or item_line.startswith("- ") for item_line in following_lines
     ):
         return [_parse_yaml_scalar(item_line[1:].strip()) for item_line in following_lines]
-    mapped = [_MAPPED.match(item_line) for item_line in following_lines]
+    mapped = [_MAPPED.fullmatch(item_line) for item_line in following_lines]
     if following_lines and all(mapped):
         return {_parse_yaml_scalar(pair[1]): _parse_yaml_scalar(pair[2]) for pair in mapped if pair}
     return None if following_lines else ""

@@ -10,7 +10,7 @@ from streams import Bench, Learned
 
 from core.learning.data import held_out_features
 from core.learning.data.dataset import Dataset
-from core.learning.data.known_features import BATCH
+from core.learning.data.known_features import LEAST_BATCH
 from core.learning.evaluation.evaluator import Evaluator
 from core.learning.networks.backbones.mlp import MlpBackbone
 
@@ -156,9 +156,9 @@ def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     assert kept.network_digests == measured.network_digests
     assert {one["task"] for one in kept.result["held_out_features"]} == {3}
     assert {one["task"] for one in measured.result["held_out_features"]} == {1, 2, 3}
-    # The new task's images and its held-out ones: each is less than a batch, which is filled up.
-    assert bench.n <= BATCH
-    assert [len(images) for images in read_images] == [BATCH, BATCH]
+    # The new task's images and its held-out ones, whose batch is filled up.
+    assert bench.n_held_out < LEAST_BATCH <= bench.n
+    assert [len(images) for images in read_images] == [bench.n, LEAST_BATCH]
 
 
 def test_features_of_other_images_or_another_width_are_not_used(

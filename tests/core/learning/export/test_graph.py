@@ -189,7 +189,7 @@ def test_a_probability_may_differ_by_what_rounding_does_to_its_scores(
     ours = _compute_softmax(scores)
     may = compute_allowed_probability_differences(ours, np.full(200, moved, np.float32), 1e-5)
     assert may.min() >= 1e-5 and may.max() <= most
-    # No probability exceeds the bound of the scores, but for rounding of float32.
+    # No probability exceeds the bound of the scores, except for float32 rounding.
     for _ in range(20):
         other = _compute_softmax(scores + draw.uniform(-moved, moved, scores.shape))
         assert (np.abs(other - ours) <= may + 1e-6)[may < 1e-2].all()
