@@ -116,7 +116,9 @@ per switch; with Python's default of 5 ms the delays of several thread hops add 
 """
 ROUTERS = (
     health.router,
+    # The routes of the most frequent requests first: each route before the right one takes time.
     jobs.router,
+    predict.router,
     events.router,
     models.router,
     tasks.router,
@@ -128,7 +130,6 @@ ROUTERS = (
     edits.router,
     rebase.router,
     metrics.router,
-    predict.router,
     bases.router,
     catalogue.router,
     keys.router,
@@ -276,7 +277,7 @@ async def _run_service_lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.uploads = {}
     app.state.predict_limiter = PredictConcurrencyLimiter(settings)
     app.state.predictor = PredictionHelperClient(settings)
-    app.state.version_cache = VersionCache(app.state.database)
+    app.state.version_cache = VersionCache(db, app.state.polling)
     app.state.predict_limits = PredictKeyLimiter(db)
     # A process that was killed could not remove the files of its uploads.
     await to_thread.run_sync(spool.remove_abandoned_spool_files, settings.make_folder("spool"))

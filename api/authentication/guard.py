@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from fastapi.routing import APIRoute
@@ -52,16 +52,29 @@ OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/ui/login", "/ui/logout"})
 MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
 """Path endings of requests that, like DELETE, must work on a full disk."""
 
-Polled = Callable[..., Awaitable[Response]]
+MAX_PATH_VALUE = 63
+"""Maximum length in characters of a model's name, and of a version's number or alias."""
+
+DirectHandler = Callable[..., Awaitable[Response]]
 
 
 def mark_handler_for_direct_call(endpoint: Any) -> Any:
     """Mark an async handler to be called directly, without FastAPI's dependency handling.
 
-    It receives `request`, `authenticate` and its path parameters. Its query and header parameters
-    only document the route; it reads their values from the request itself.
+    It receives `request`, `actor` and its path parameters. Its query and header parameters only
+    document the route; it reads their values from the request itself.
     """
-    endpoint.polling = True
+    endpoint.is_called_directly = True
+    return endpoint
+
+
+def mark_handler_for_direct_call_without_query(endpoint: Any) -> Any:
+    """Mark an async handler to be called directly if the request has no query string.
+
+    It receives `request`, `actor` and its path parameters; its query parameters have their
+    defaults.
+    """
+    endpoint.is_called_directly_without_query = True
     return endpoint
 
 
@@ -128,8 +141,9 @@ class _GuardedApp:
         self.makes_room = "DELETE" in methods or (
             "POST" in methods and route.path.endswith(MAKES_ROOM)
         )
-        self.polled: Polled | None = (
-            route.endpoint if getattr(route.endpoint, "polling", False) else None
+        self.direct, self.direct_without_query = (
+            cast(DirectHandler, route.endpoint) if getattr(route.endpoint, mark, False) else None
+            for mark in ("is_called_directly", "is_called_directly_without_query")
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -213,8 +227,16 @@ class _GuardedApp:
             self._check_query_names(scope["query_string"])
         if self.json_body:
             receive = await self._check_json_syntax_and_replay_body(scope, receive)
-        if self.polled is not None and actor is not None:
-            response = await self.polled(
+        direct = self.direct
+        if (
+            self.direct_without_query is not None
+            and not scope["query_string"]
+            # FastAPI refuses longer values.
+            and all(len(value) <= MAX_PATH_VALUE for value in scope["path_params"].values())
+        ):
+            direct = self.direct_without_query
+        if direct is not None and actor is not None:
+            response = await direct(
                 request=Request(scope, receive, send), actor=actor, **scope["path_params"]
             )
             await response(scope, receive, send)

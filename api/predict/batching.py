@@ -19,6 +19,10 @@ from api.predict.prediction_process import EncodedPredictions, PredictionProcess
 from core.errors import PerennialError
 
 GATHER_S = 0.005
+ENOUGH_IMAGES = 4
+"""Number of images for which a free process waits: a larger batch costs hardly less per image, and
+while four are predicted, the next ones are decoded.
+"""
 GATHER_IMAGES = 32
 GATHER_BYTES = 16 << 20
 """Maximum images, and bytes of them, in a batch of several requests; a single request may send
@@ -139,7 +143,7 @@ class PredictionBatcher:
             async with asyncio.timeout_at(end):
                 while (
                     self._coming[owner]
-                    and sum(len(piece.remaining_images) for piece in waiting) < GATHER_IMAGES
+                    and sum(len(piece.remaining_images) for piece in waiting) < ENOUGH_IMAGES
                 ):
                     changed.clear()
                     await changed.wait()

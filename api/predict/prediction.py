@@ -48,10 +48,10 @@ async def predict_images_and_keep_slot(
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `VersionCache.find_version`, `read_predict_body_kind`,
+        PerennialError: see `VersionCache.look_up_and_cache_version`, `read_predict_body_kind`,
             `PredictConcurrencyLimiter.acquire_predict_slot`, `read_predict_request_images`,
-            `charge_further_predict_images`, `VersionPredictionSpec.fetch_parts_and_build`
-            and `Predictor.predict_and_encode_response`.
+            `charge_further_predict_images`, `PredictableVersion.fetch_part_paths` and
+            `PredictionHelperClient.predict_and_encode_response`.
     """
     actor, model, version, task = target.actor, target.model, target.version, target.task
     key = None if actor.bound is None else actor.key_id
@@ -60,9 +60,11 @@ async def predict_images_and_keep_slot(
         model = actor.bound.model_id
     # First of all, so that no other error reveals that a version exists.
     versions: VersionCache = request.app.state.version_cache
-    predictable_version = await to_thread.run_sync(
-        versions.find_version, actor, model, version, task
-    )
+    found = await versions.find_cached_version(actor, model, version, task)
+    if found is None:
+        found = await to_thread.run_sync(
+            versions.look_up_and_cache_version, actor, model, version, task
+        )
     _require_top_k_within(target.top_k, settings.predict_max_top_k)
     kind = read_predict_body_kind(request)
     predict_limiter: PredictConcurrencyLimiter = request.app.state.predict_limiter
@@ -76,15 +78,12 @@ async def predict_images_and_keep_slot(
                 key, len(images.body) - 1
             )  # The first image was counted with the request.
         try:
+            parts = found.find_recently_verified_part_paths(blobs)
             # Outside the helper's turn: a store in an outage would delay versions whose parts are
             # here.
-            question = await to_thread.run_sync(
-                VersionPredictionSpec.fetch_parts_and_build,
-                predictable_version,
-                blobs,
-                task,
-                target.top_k,
-            )
+            if parts is None:
+                parts = await to_thread.run_sync(found.fetch_part_paths, blobs)
+            question = VersionPredictionSpec.build(found, parts, task, target.top_k)
             return (
                 await helper.predict_and_encode_response(actor.owner_id, question, images),
                 images,
@@ -94,7 +93,7 @@ async def predict_images_and_keep_slot(
         except StoredObjectDamaged as error:
             await to_thread.run_sync(find_version_to_predict, db, actor, model, version, task)
             raise await to_thread.run_sync(
-                reword_damaged_object_error_of_version, db, predictable_version, error
+                reword_damaged_object_error_of_version, db, found, error
             ) from error
     # A cancelled request must return its place, too, or its owner would lack it for good.
     except BaseException:

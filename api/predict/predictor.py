@@ -23,7 +23,6 @@ from core.contract.responses.versions.sure import SureOut
 from core.errors import ImageInvalid, Invalid
 from core.predictions.predictions import PredictableVersion
 from core.settings import Settings
-from core.storage.blobs import Blobs
 
 T = TypeVar("T")
 
@@ -63,18 +62,16 @@ class VersionPredictionSpec:
     sure: SureOut | None = None
 
     @staticmethod
-    def fetch_parts_and_build(
-        version: PredictableVersion, blobs: Blobs, task: int | None, top_k: int
+    def build(
+        version: PredictableVersion, parts: Mapping[str, str], task: int | None, top_k: int
     ) -> "VersionPredictionSpec":
-        """Fetch a version's parts and build its prediction spec. Raises StoredObjectDamaged or
-        Unavailable.
-        """
+        """Build the prediction spec of a version whose parts are local files."""
         return VersionPredictionSpec(
             version.id,
             version.number,
             version.manifest,
             version.manifest_json,
-            version.fetch_part_paths(blobs),
+            parts,
             task,
             version.count_classes(task),
             top_k,

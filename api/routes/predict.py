@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import JsonValue
 
-from api.dependencies import Predict, Service
+from api.authentication.guard import mark_handler_for_direct_call_without_query
+from api.dependencies import Predict
 from api.description.documented_routes import make_tagged_api_router
 from api.predict.body import SlotHoldingJsonResponse
 from api.predict.form import FIELDS
@@ -16,6 +17,7 @@ from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.contract.responses.versions.predict import PredictOut
 from core.ingest.limits import PREDICT_IMAGES
+from core.settings import Settings
 
 router = make_tagged_api_router("predict")
 
@@ -87,16 +89,6 @@ _body: dict[str, JsonValue] = {
 }
 
 
-async def _gather_predict_request_target(
-    request: Request,
-    model: ModelPath,
-    version: VersionPath,
-    task: TaskNumber = None,
-    top_k: TopK = TOP_K,
-) -> PredictRequestTarget:
-    return PredictRequestTarget(request.state.actor, model, version, task, top_k)
-
-
 @router.post(
     "/v1/models/{model}/versions/{version}/predict",
     summary="Predict",
@@ -104,21 +96,25 @@ async def _gather_predict_request_target(
     responses=build_openapi_problem_responses(409),
     openapi_extra=_body,
 )
+@mark_handler_for_direct_call_without_query
 async def predict_labels(
     request: Request,
     actor: Predict,
-    service: Service,
-    question: Annotated[PredictRequestTarget, Depends(_gather_predict_request_target)],
+    model: ModelPath,
+    version: VersionPath,
+    task: TaskNumber = None,
+    top_k: TopK = TOP_K,
 ) -> Response:
     """Return labels and probabilities for images, in the order sent; decoded as for training.
 
     An image that cannot be used gets an `error` in place of a label; the others are predicted. If
     it is the only image, the response is a 422.
     """
-    del actor  # declared for the guard; the question holds it
-    settings = service.settings
+    state = request.app.state
+    settings: Settings = state.settings
+    target = PredictRequestTarget(actor, model, version, task, top_k)
     predictions, images, slot = await predict_images_and_keep_slot(
-        request, question, service.db, service.blobs, settings
+        request, target, state.database, state.blobs, settings
     )
     # Free the images now: a slow client may delay the end of the response.
     del images

@@ -24,6 +24,7 @@ from api import problems
 from api.server.connections import ConnectionLimiter
 from api.server.delivery import SlowReaderDetector
 from api.server.headers import add_security_headers
+from api.server.joined_writes import HeadJoiningTransport
 from api.server.proxies import derive_address_counting_key
 from core.errors import (
     BadRequest,
@@ -94,6 +95,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Register a new connection and start the time limit for its first head."""
         super().connection_made(transport)
+        self.transport = HeadJoiningTransport(transport, self.loop)  # type: ignore[assignment]
         self._delivery = SlowReaderDetector(
             transport, self._limits.send_idle_s, self._limits.send_min_rate
         )

@@ -1,5 +1,5 @@
-"""Reads that clients poll, without an ORM and without a thread: a job, its events, a key, a
-session.
+"""Frequent reads, without an ORM and without a thread: a job, its events, a key, a session, the
+version that a prediction needs.
 
 `SqlitePollingReader` and `core.database.polling_postgresql` run the queries. SQLite has
 one read-only connection on the event loop itself, since a read takes some ten microseconds. A read
@@ -23,6 +23,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database import sqlite_damage
 from core.database.states import UNFINISHED
 from core.errors import DatabaseCorrupt, Unavailable
+from core.ids import is_id
 
 TIMEOUT_S = 5.0
 CONNECTIONS = 4
@@ -87,6 +88,28 @@ _SESSION = (
     "k.name, o.name FROM sessions s JOIN keys k ON k.id = s.key_id JOIN owners o ON o.id = "
     "k.owner_id WHERE s.hash = {}"
 )
+
+# Nothing is found where a prediction needs further look-ups: if an object is damaged, or if the
+# model promises confident predictions. Damage is rare, so one question about any object saves a
+# question about each part.
+_VERSION_TO_PREDICT = (
+    "SELECT v.id, m.scenario FROM models m JOIN versions v ON v.model_id = m.id"
+    " WHERE m.{key} = {mark} AND m.owner_id = {mark} AND v.number = {number}"
+    " AND m.deleted_at IS NULL AND m.base_job IS NULL AND m.answers IS NULL"
+    " AND NOT EXISTS (SELECT 1 FROM damage)"
+)
+_NEWEST_NUMBER = (
+    "(SELECT max(p.number) FROM versions p WHERE p.model_id = m.id AND p.status = 'published')"
+)
+_NUMBER_OF_ALIAS = "(SELECT a.version FROM aliases a WHERE a.model_id = m.id AND a.name = {mark})"
+
+
+@dataclass(frozen=True, slots=True)
+class PolledVersionRow:
+    """Id of a version that can predict without further look-ups, and its model's scenario."""
+
+    id: str
+    scenario: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +395,28 @@ class PollingDatabaseReads:
         """Return the id of the newest event of an owner; 0 if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(*build_newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0
+
+    async def find_version_to_predict(
+        self, owner_id: str, model: str, version: int | str | None
+    ) -> PolledVersionRow | None:
+        """Find a version of the owner's own model that can predict without further look-ups.
+
+        Return None if there is none, if any stored object is damaged, or if the model promises
+        confident predictions. Raises Unavailable.
+
+        Args:
+            model: id or name of the model.
+            version: number or alias of the version; None: the newest published one.
+        """
+        number = _NUMBER_OF_ALIAS if isinstance(version, str) else self._mark
+        query = _VERSION_TO_PREDICT.format(
+            key="id" if is_id(model, "mdl") else "name",
+            number=_NEWEST_NUMBER if version is None else number.format(mark=self._mark),
+            mark=self._mark,
+        )
+        named = () if version is None else (version,)
+        rows = await self._reader.fetch_rows(query, (model, owner_id, *named))
+        return PolledVersionRow(*rows[0]) if rows else None
 
     async def find_key_by_prefix(self, prefix: str) -> PolledKeyRow | None:
         """Read the access key with a public prefix; None if there is none. Raises Unavailable."""

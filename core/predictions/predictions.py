@@ -4,19 +4,16 @@ import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import cache
-from typing import Literal
 
-from sqlalchemy import ColumnElement, Select, bindparam, exists, null, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import select
 
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
+from core.database.polling import PollingDatabaseReads
 from core.database.session import Database
-from core.database.tables import Alias, Model, StoredObjectDamageMark, Version, VersionPart
+from core.database.tables import Version, VersionPart
 from core.errors import Invalid, StoredObjectDamaged, WrongState
-from core.ids import is_id
 from core.lineage.confident_predictions import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
 from core.requests.classification_only import require_classification_model
@@ -58,6 +55,18 @@ class PredictableVersion:
             StoredObjectDamaged, Unavailable: see `Blobs.fetch_verified_file`.
         """
         return {name: str(blobs.fetch_verified_file(sha256)) for name, sha256 in self.parts}
+
+    def find_recently_verified_part_paths(self, blobs: Blobs) -> dict[str, str] | None:
+        """Return the local file of each part by name, without reading any; None if one must be
+        fetched or verified first.
+        """
+        paths: dict[str, str] = {}
+        for name, sha256 in self.parts:
+            path = blobs.find_recently_verified_file(sha256)
+            if path is None:
+                return None
+            paths[name] = str(path)
+        return paths
 
     def count_classes(self, task: int | None) -> int:
         """Return the number of classes that the version, or its head of a task, tells apart."""
@@ -106,53 +115,56 @@ class VersionCache:
     """Cache of recently used versions' manifests and parts for predictions; these never change.
 
     Each request still asks the database, in one statement, for the version's id. Where that finds
-    nothing, `find_version_to_predict` does the whole look-up and raises the error. Safe for
-    threads.
+    nothing, `find_version_to_predict` does the whole look-up and raises the error.
     """
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, reads: PollingDatabaseReads) -> None:
         self._db = db
+        self._reads = reads
         self._kept: OrderedDict[str, PredictableVersion] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find_version(
+    async def find_cached_version(
+        self, actor: Actor, model: str, version: str, task: int | None
+    ) -> PredictableVersion | None:
+        """Return the version for a prediction request if it is cached and needs no further look-up.
+
+        Raises:
+            Invalid: see `find_version_to_predict`.
+            Unavailable: the database does not answer.
+        """
+        row = await self._reads.find_version_to_predict(
+            actor.owner_id, model, None if version == LATEST else _parse_version_number(version)
+        )
+        if row is None:
+            return None
+        with self._lock:
+            cached = self._kept.get(row.id)
+            if cached is not None:
+                self._kept.move_to_end(cached.id)
+        if cached is not None:
+            _check_task_of_prediction_request(cached.manifest, row.scenario, cached.number, task)
+        return cached
+
+    def look_up_and_cache_version(
         self, actor: Actor, model: str, version: str, task: int | None
     ) -> PredictableVersion:
-        """Find the version for a prediction request, from the cache if possible."""
-        with self._db.read() as session:
-            parameters = {
-                "own": actor.owner_id,
-                "model": model,
-                "version": _parse_version_number_or_alias(version),
-            }
-            query = _build_fast_own_version_lookup_query(
-                is_id(model, "mdl"), _classify_number_latest_or_alias(version)
-            )
-            row = session.connection().execute(query, parameters).first()
-        if row is not None:
-            # Another thread may drop this entry from the full cache between both calls.
-            with self._lock:
-                cached = self._kept.get(row.id)
-                if cached is not None:
-                    self._kept.move_to_end(cached.id)
-            if cached is not None:
-                _check_task_of_prediction_request(
-                    cached.manifest, row.scenario, cached.number, task
-                )
-                return cached
-        return self._cache_version(find_version_to_predict(self._db, actor, model, version, task))
+        """Find the version for a prediction request in the database, and cache it. Safe for
+        threads.
 
-    def _cache_version(self, version: PredictableVersion) -> PredictableVersion:
-        """Cache a version, unless its manifest is large or its model promises confident
-        predictions.
+        It is not cached if its manifest is large or its model promises confident predictions.
+
+        Raises:
+            PerennialError: see `find_version_to_predict`.
         """
+        found = find_version_to_predict(self._db, actor, model, version, task)
         # The threshold depends on the model's setting, which may change; a version never does.
-        if version.sure is None and len(version.manifest_json) <= KEPT_MANIFEST_BYTES:
+        if found.sure is None and len(found.manifest_json) <= KEPT_MANIFEST_BYTES:
             with self._lock:
-                self._kept[version.id] = version
+                self._kept[found.id] = found
                 if len(self._kept) > KEPT_VERSIONS:
                     self._kept.popitem(last=False)
-        return version
+        return found
 
 
 def reword_damaged_object_error_of_version(
@@ -195,58 +207,11 @@ def _check_task_of_prediction_request(
             raise _build_untaught_version_error(number)
 
 
-Naming = Literal["number", "latest", "alias"]
-
-
-def _parse_version_number_or_alias(version: str) -> int | str:
-    """Parse a version name: return an int for a number, else the alias."""
+def _parse_version_number(version: str) -> int | str:
+    """Parse the number of a version; anything else is an alias, and returned as it is."""
     is_number = version.isascii() and version.isdecimal() and len(version) <= NUMBER_DIGITS
     # `find_version` reads a number with a leading zero as an alias, too.
     return int(version) if is_number and str(int(version)) == version else version
-
-
-def _classify_number_latest_or_alias(version: str) -> Naming:
-    if isinstance(_parse_version_number_or_alias(version), int):
-        return "number"
-    return "latest" if version == LATEST else "alias"
-
-
-@cache
-def _build_fast_own_version_lookup_query(by_id: bool, naming: Naming) -> Select[str, str]:
-    """Build the query that finds a version of the caller's own model by number or alias.
-
-    It finds nothing if an object is damaged or the model promises confident predictions, since
-    those need further look-ups.
-    """
-    number: ColumnElement[bool]
-    if naming == "number":
-        number = Version.number == bindparam("version")
-    elif naming == "latest":
-        candidate = aliased(Version)
-        newest = select(candidate.number).where(
-            candidate.model_id == Model.id, candidate.status == "published"
-        )
-        newest = newest.order_by(candidate.number.desc()).limit(1).correlate(Model)
-        number = Version.number == newest.scalar_subquery()
-    else:
-        named = select(Alias.version).where(
-            Alias.model_id == Model.id, Alias.name == bindparam("version")
-        )
-        number = Version.number == named.correlate(Model).scalar_subquery()
-    return (
-        select(Version.id, Model.scenario)
-        .join(Model, Model.id == Version.model_id)
-        .where(
-            (Model.id if by_id else Model.name) == bindparam("model"),
-            # Models of others, which administrators may ask, take the long way.
-            Model.owner_id == bindparam("own"),
-        )
-        .where(
-            Model.deleted_at.is_(None), Model.base_job.is_(None), Model.answers.is_(null()), number
-        )
-        # Damage is rare, so one question about any object saves a question about each part.
-        .where(~exists().select_from(StoredObjectDamageMark))
-    )
 
 
 def _build_untaught_version_error(number: int) -> WrongState:

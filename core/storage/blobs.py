@@ -229,6 +229,24 @@ class Blobs:
             self._download_blob(sha256, cached)
         return cached
 
+    def find_recently_verified_file(self, sha256: str) -> Path | None:
+        """Return a local file with a blob's bytes, without reading it.
+
+        Return None if the blob must be fetched or verified, or its use be recorded
+        (`fetch_verified_file`).
+        """
+        key = self.make_blob_key(sha256)
+        local = self._store.get_local_path(key)
+        if local is not None:
+            info = self._store.stat(key)
+            return local if info is not None and self._is_verified_recently(info) else None
+        cached = self._get_cached_path(sha256)
+        status = _get_file_status_or_none(cached)
+        if status is None or not _is_use_recorded(status):
+            return None
+        is_sound = VERIFIED.is_verified(str(cached), make_file_change_tag(status))
+        return cached if is_sound else None
+
     def drop_cached_copy_or_mark_damaged(self, sha256: str) -> StoredObjectDamaged:
         """Stop serving a damaged cached file of a blob, and return the error about it."""
         if self._store.get_local_path(self.make_blob_key(sha256)) is not None:
@@ -379,9 +397,12 @@ def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
         DamagedBlob: the object has another digest.
         StoredObjectDamaged: the object is missing.
     """
-    name = f"{store!r}/{key}"
+    name, info = f"{store!r}/{key}", store.stat(key)
+    if info is not None and VERIFIED.is_verified(name, info.tag):
+        return
+    # Several requests for one object would otherwise read it at once.
     with _verifying[int(sha256[:2], 16)]:
-        info = store.stat(key)
+        # Another thread may have verified it meanwhile.
         if info is not None and VERIFIED.is_verified(name, info.tag):
             return
         # Forgotten before the bytes are read: if that fails, nothing is trusted.
@@ -445,13 +466,18 @@ def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bo
     return True
 
 
+def _is_use_recorded(status: os.stat_result) -> bool:
+    """Return True if a cached file's last use was recorded just now."""
+    return abs(time.time() - status.st_atime) < SAME_USE_S
+
+
 def _record_cached_file_last_use(path: Path, status: os.stat_result) -> None:
     """Set a cached file's access time to now, to record its last use, unless that was just
     recorded.
 
     The modification time stays as it is, because it shows whether the bytes changed.
     """
-    if abs(time.time() - status.st_atime) < SAME_USE_S:
+    if _is_use_recorded(status):
         return
     try:
         # Mount options such as noatime keep reads from updating the access time.

@@ -105,6 +105,19 @@ def test_images_go_to_the_helper_in_order_and_its_answer_comes_back(client, url,
     assert [item["name"] for item in answer.json()["predictions"]] == ["0.png", "1.png"]
 
 
+def test_a_request_without_a_query_is_answered_as_one_with_the_defaults(client, url, fake):
+    without, spelt_out = (
+        send_image_files(client, url + query, b"a") for query in ("", "?top_k=10")
+    )
+    assert without.json() == spelt_out.json()
+
+
+@pytest.mark.parametrize("query", ["", "?top_k=1"])
+def test_too_long_a_name_of_a_version_is_refused_with_and_without_a_query(client, url, fake, query):
+    answer = send_image_files(client, url.replace("latest", "l" * 64) + query, b"a")
+    assert answer.status_code == 422 and "version" in answer.json()["detail"], answer.text
+
+
 @pytest.mark.parametrize("field", ["image", "images", "file", "files"])
 def test_images_are_parts_of_any_of_four_names(client, url, fake, field):
     sent = [(field, ("a.png", b"a", "image/png")), (field, ("b/c.png", b"b", "image/png"))]
@@ -402,6 +415,7 @@ def test_a_model_deleted_between_its_rows_and_its_files_is_not_found(
         assert client.delete(f"/v1/models/{model}").status_code == 204
         return read(self, *given)
 
+    monkeypatch.setattr(Blobs, "find_recently_verified_file", lambda *_: None)
     monkeypatch.setattr(Blobs, reads[what], deleted_first)
     of_version = url.removesuffix("predict")
     answer = (
@@ -553,6 +567,7 @@ def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url,
             assert answered.wait(60)
         return paths(found, blobs)
 
+    monkeypatch.setattr(PredictableVersion, "find_recently_verified_part_paths", lambda *_: None)
     monkeypatch.setattr(PredictableVersion, "fetch_part_paths", slow_once)
     first = threading.Thread(target=send_image_files, args=[client, url, b"a"])
     first.start()

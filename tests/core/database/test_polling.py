@@ -8,16 +8,23 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
-from core.database.polling import OwnerEventFilter, PolledJobEventRow, PollingDatabaseReads
+from core.database.polling import (
+    OwnerEventFilter,
+    PolledJobEventRow,
+    PolledVersionRow,
+    PollingDatabaseReads,
+)
 from core.database.session import Database
-from core.database.tables import Job, OwnerEvent
+from core.database.tables import Alias, Job, Owner, OwnerEvent
 from core.errors import Unavailable
+from tests.core.rows import make_model_row, make_version_row
 
 pytestmark = pytest.mark.both_databases
 
 T = TypeVar("T")
+FISH = f"mdl_{'0' * 26}"
 
 
 def use_polling_reads(database: Database, use: Callable[[PollingDatabaseReads], Awaitable[T]]) -> T:
@@ -29,6 +36,20 @@ def use_polling_reads(database: Database, use: Callable[[PollingDatabaseReads], 
             await reads.close()
 
     return asyncio.run(prepare_and_use_reads())
+
+
+@pytest.fixture
+def with_versions(filled: Database) -> Database:
+    """Two published versions and a newer one that waits; the first is in production."""
+    with filled.write() as session:
+        session.add(Owner(id="own_2", name="others", created_at=1.0))
+        for number, status in ((1, "published"), (2, "published"), (3, "held")):
+            session.add(make_version_row(f"ver_{number}", "mdl_1", number, status=status))
+        session.add(make_model_row(FISH, "own_1", "fish"))
+        session.flush()
+        session.add(make_version_row("ver_fish", FISH))
+        session.add(Alias(model_id="mdl_1", name="production", version=1, updated_at=1.0))
+    return filled
 
 
 def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
@@ -148,6 +169,52 @@ def test_a_key_is_found_by_its_prefix(filled: Database) -> None:
         "h",
         "read",
         None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "found"),
+    [
+        ("birds", 1, "ver_1"),
+        (FISH, 1, "ver_fish"),
+        ("birds", None, "ver_2"),
+        ("birds", "production", "ver_1"),
+        ("birds", 3, "ver_3"),
+        ("birds", 10**17, None),
+        ("birds", "staging", None),
+        ("ducks", 1, None),
+        ("birds' OR 1=1 --", None, None),
+    ],
+)
+def test_a_version_to_predict_is_found_by_number_or_alias_or_as_the_newest(
+    with_versions: Database, model: str, version: int | str | None, found: str | None
+) -> None:
+    row = use_polling_reads(
+        with_versions, lambda reads: reads.find_version_to_predict("own_1", model, version)
+    )
+    assert row == (None if found is None else PolledVersionRow(found, "class"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE models SET owner_id = 'own_2'",
+        "UPDATE models SET deleted_at = 5.0",
+        "UPDATE models SET base_job = 'job_1'",
+        "UPDATE models SET answers = '{}'",
+        "INSERT INTO damage (key, kind, tag, found_at) VALUES ('blobs/00/0', 'digest', 't', 1.0)",
+    ],
+)
+def test_a_version_that_needs_further_look_ups_is_not_found(
+    with_versions: Database, statement: str
+) -> None:
+    with with_versions.write() as session:
+        session.execute(text(statement))
+    assert (
+        use_polling_reads(
+            with_versions, lambda reads: reads.find_version_to_predict("own_1", "birds", 1)
+        )
+        is None
     )
 
 

@@ -150,6 +150,29 @@ def test_a_blob_damaged_after_its_first_use_is_found_at_the_next(
         assert later.fetch_verified_file(SHA256).read_bytes() == DATA
 
 
+def test_a_recently_verified_file_is_found_until_it_changes(
+    blobs: Blobs, store: ObjectStorage
+) -> None:
+    store.put_bytes(blobs.make_blob_key(SHA256), DATA)
+    assert blobs.find_recently_verified_file(SHA256) is None
+    path = blobs.fetch_verified_file(SHA256)
+    assert blobs.find_recently_verified_file(SHA256) == path
+    path.write_bytes(DATA + b"x")
+    assert blobs.find_recently_verified_file(SHA256) is None
+
+
+def test_a_cached_file_whose_use_must_be_recorded_is_not_found_without_a_fetch(
+    store: ObjectStorage, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "get_local_path", lambda key: None)
+    blobs = Blobs(store, tmp_path / "cache")
+    path = blobs.fetch_verified_file(blobs.put_file(source)[0])
+    assert blobs.find_recently_verified_file(SHA256) == path
+    later = time.time() + 90
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert blobs.find_recently_verified_file(SHA256) is None
+
+
 def test_concurrent_writers_of_one_blob_all_succeed(store: ObjectStorage, tmp_path: Path) -> None:
     results: list[tuple[str, int]] = []
 
