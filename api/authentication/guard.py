@@ -52,9 +52,6 @@ OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/ui/login", "/ui/logout"})
 MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
 """Path endings of requests that, like DELETE, must work on a full disk."""
 
-MAX_PATH_VALUE = 63
-"""Maximum length in characters of a model's name, and of a version's number or alias."""
-
 DirectHandler = Callable[..., Awaitable[Response]]
 
 
@@ -71,8 +68,8 @@ def mark_handler_for_direct_call(endpoint: Any) -> Any:
 def mark_handler_for_direct_call_without_query(endpoint: Any) -> Any:
     """Mark an async handler to be called directly if the request has no query string.
 
-    It receives `request`, `actor` and its path parameters; its query parameters have their
-    defaults.
+    It receives `request`, `actor` and its path parameters, which are texts with a maximum length;
+    its query parameters have their defaults.
     """
     endpoint.is_called_directly_without_query = True
     return endpoint
@@ -118,6 +115,21 @@ def find_key_scope_of_route(route: APIRoute) -> str | None:
     return None
 
 
+def _read_longest_path_values(route: APIRoute) -> dict[str, int]:
+    """Return the maximum length in characters of each of a route's path parameters.
+
+    Raises:
+        RuntimeError: a path parameter has another constraint, which a direct call would not check.
+    """
+    limits: dict[str, int] = {}
+    for parameter in route.dependant.path_params:
+        longest = [getattr(one, "max_length", None) for one in parameter.field_info.metadata]
+        if len(longest) != 1 or longest[0] is None:
+            raise RuntimeError(f"{route.path}: {parameter.alias} may only have a maximum length.")
+        limits[parameter.alias] = longest[0]
+    return limits
+
+
 class _GuardedApp:
     def __init__(self, route: APIRoute, need: str | None, services: GuardServices) -> None:
         self.inner: ASGIApp = route.app
@@ -144,6 +156,9 @@ class _GuardedApp:
         self.direct, self.direct_without_query = (
             cast(DirectHandler, route.endpoint) if getattr(route.endpoint, mark, False) else None
             for mark in ("is_called_directly", "is_called_directly_without_query")
+        )
+        self.longest_path_values = (
+            {} if self.direct_without_query is None else _read_longest_path_values(route)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,7 +247,10 @@ class _GuardedApp:
             self.direct_without_query is not None
             and not scope["query_string"]
             # FastAPI refuses longer values.
-            and all(len(value) <= MAX_PATH_VALUE for value in scope["path_params"].values())
+            and all(
+                len(scope["path_params"][name]) <= longest
+                for name, longest in self.longest_path_values.items()
+            )
         ):
             direct = self.direct_without_query
         if direct is not None and actor is not None:

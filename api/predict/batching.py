@@ -3,8 +3,9 @@
 A turn at the process that holds torch costs about as much for one image as for several. Decoded
 images of an owner's requests therefore wait until the process is free, and are then sent together.
 If it is free at once, they wait up to `GATHER_S` seconds for requests whose images are being
-decoded. Turns are fair between owners (`api.limits.resource_pool`). A failed turn is repeated for each of its
-requests alone, so that an error of one does not affect the others.
+decoded, or until `ENOUGH_IMAGES` have come. Turns are fair between owners
+(`api.limits.resource_pool`). A failed turn is repeated for each of its requests alone, so that an
+error of one does not affect the others.
 """
 
 import asyncio
@@ -20,8 +21,11 @@ from core.errors import PerennialError
 
 GATHER_S = 0.005
 ENOUGH_IMAGES = 4
-"""Number of images for which a free process waits: a larger batch costs hardly less per image, and
-while four are predicted, the next ones are decoded.
+"""Images for which a free process waits, at most `GATHER_S`.
+
+More would not cost less: on one core, an image of 32 pixels in the graph of ResNet-20 took 6.2 ms
+alone, 5.1 in a batch of four and 5.0 in one of 16. While a batch is predicted, the next images are
+decoded.
 """
 GATHER_IMAGES = 32
 GATHER_BYTES = 16 << 20

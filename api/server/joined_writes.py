@@ -5,16 +5,19 @@ system call here, and often wake the client twice.
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 _HEAD = b"HTTP/1."
 
+Piece = bytes | bytearray | memoryview
+
 
 class HeadJoiningTransport:
-    """A transport that holds the head of a response until the next write, within one turn of the
-    event loop.
+    """A transport that holds the head of a response until the next write, or until the event loop's
+    next turn.
 
-    Everything but `write`, `write_eof` and `close` is the wrapped transport's.
+    All that is not defined here is the wrapped transport's.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -25,16 +28,20 @@ class HeadJoiningTransport:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Piece) -> None:
         """Send bytes after those that were held back; hold them back if they begin a response."""
         if self._held:
             data, self._held = self._held + data, b""
-        elif data.startswith(_HEAD):
-            self._held = data
+        elif bytes(data[: len(_HEAD)]) == _HEAD:
+            self._held = bytes(data)
             # The body may come much later, as of a stream of events.
             self._loop.call_soon(self._send_held_bytes)
             return
         self._transport.write(data)
+
+    def writelines(self, list_of_data: Iterable[Piece]) -> None:
+        """Send several pieces as one write."""
+        self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
         """Send what was held back, then the end of the stream."""
@@ -47,6 +54,7 @@ class HeadJoiningTransport:
         self._transport.close()
 
     def _send_held_bytes(self) -> None:
-        if self._held:
-            data, self._held = self._held, b""
+        data, self._held = self._held, b""
+        # A connection that was lost meanwhile refuses further bytes.
+        if data and not self._transport.is_closing():
             self._transport.write(data)

@@ -13,7 +13,7 @@ from core.contract.responses.versions.sure import SureOut
 from core.database.polling import PollingDatabaseReads
 from core.database.session import Database
 from core.database.tables import Version, VersionPart
-from core.errors import Invalid, StoredObjectDamaged, WrongState
+from core.errors import Invalid, StoredObjectDamaged, Unavailable, WrongState
 from core.lineage.confident_predictions import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
 from core.requests.classification_only import require_classification_model
@@ -24,6 +24,8 @@ from core.versions.versions import LATEST, find_version
 KEPT_VERSIONS = 64
 KEPT_MANIFEST_BYTES = 256 << 10
 """Manifests larger than this many bytes are not cached, and are read again for each request."""
+MOST_PARTS_AT_ONCE = 16
+"""Maximum number of parts whose files are looked at on the event loop."""
 # As many digits always fit into the 64 bits of the column.
 NUMBER_DIGITS = 18
 
@@ -57,9 +59,13 @@ class PredictableVersion:
         return {name: str(blobs.fetch_verified_file(sha256)) for name, sha256 in self.parts}
 
     def find_recently_verified_part_paths(self, blobs: Blobs) -> dict[str, str] | None:
-        """Return the local file of each part by name, without reading any; None if one must be
-        fetched or verified first.
+        """Return the local file of each part by name, without reading any.
+
+        Return None if one must be fetched or verified first, or if there are so many parts that
+        looking at their files would take long. Raises Unavailable if the disk does not work.
         """
+        if len(self.parts) > MOST_PARTS_AT_ONCE:
+            return None
         paths: dict[str, str] = {}
         for name, sha256 in self.parts:
             path = blobs.find_recently_verified_file(sha256)
@@ -115,7 +121,8 @@ class VersionCache:
     """Cache of recently used versions' manifests and parts for predictions; these never change.
 
     Each request still asks the database, in one statement, for the version's id. Where that finds
-    nothing, `find_version_to_predict` does the whole look-up and raises the error.
+    no version that is cached, `find_version_to_predict` does the whole look-up, and raises the
+    error if there is one.
     """
 
     def __init__(self, db: Database, reads: PollingDatabaseReads) -> None:
@@ -130,12 +137,16 @@ class VersionCache:
         """Return the version for a prediction request if it is cached and needs no further look-up.
 
         Raises:
-            Invalid: see `find_version_to_predict`.
-            Unavailable: the database does not answer.
+            Invalid, WrongState: see `find_version_to_predict`.
+            DatabaseCorrupt: the database is damaged.
         """
-        row = await self._reads.find_version_to_predict(
-            actor.owner_id, model, None if version == LATEST else _parse_version_number(version)
-        )
+        try:
+            row = await self._reads.find_version_to_predict(
+                actor.owner_id, model, None if version == LATEST else _parse_version_number(version)
+            )
+        # The whole look-up waits longer for a busy database.
+        except Unavailable:
+            return None
         if row is None:
             return None
         with self._lock:

@@ -233,7 +233,7 @@ class Blobs:
         """Return a local file with a blob's bytes, without reading it.
 
         Return None if the blob must be fetched or verified, or its use be recorded
-        (`fetch_verified_file`).
+        (`fetch_verified_file`). Raises Unavailable if the disk does not work.
         """
         key = self.make_blob_key(sha256)
         local = self._store.get_local_path(key)
@@ -402,7 +402,8 @@ def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
         return
     # Several requests for one object would otherwise read it at once.
     with _verifying[int(sha256[:2], 16)]:
-        # Another thread may have verified it meanwhile.
+        # Another thread may have verified or repaired it meanwhile.
+        info = store.stat(key)
         if info is not None and VERIFIED.is_verified(name, info.tag):
             return
         # Forgotten before the bytes are read: if that fails, nothing is trusted.

@@ -17,7 +17,12 @@ from fastapi.testclient import TestClient
 
 from api.predict import batching as gatherings
 from api.predict import predictor as predictors
-from api.predict.batching import GATHER_IMAGES, SHARED_IMAGES
+from api.predict.batching import (
+    ENOUGH_IMAGES,
+    GATHER_IMAGES,
+    SHARED_IMAGES,
+    PredictionBatcher,
+)
 from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.images import PredictRequestImages
 from api.predict.prediction_process import EncodedPredictions
@@ -156,6 +161,28 @@ def build_prediction_request(version: str = "ver") -> VersionPredictionSpec:
 
 def read_labels(answer: bytes) -> list[str]:
     return [item["label"] for item in json.loads(answer)["predictions"]]
+
+
+def test_a_free_process_does_not_wait_for_more_than_enough_images(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gatherings, "GATHER_S", 600)
+
+    async def predict_while_others_are_decoded() -> list[int]:
+        network = Network()
+        network.free.set()
+        with ThreadPoolExecutor(1) as thread:
+            batcher = PredictionBatcher(network, thread)  # type: ignore[arg-type]
+            with batcher.hold_batch_while_decoding_images("a"):
+                predictions = (
+                    batcher.predict_in_shared_batch("a", b"{}", b"{}", [b"pixels"])
+                    for _ in range(ENOUGH_IMAGES)
+                )
+                async with asyncio.timeout(60):
+                    await asyncio.gather(*predictions)
+        return network.asked
+
+    assert asyncio.run(predict_while_others_are_decoded()) == [ENOUGH_IMAGES]
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.images import FILES
 from api.predict.prediction_process import PredictionProcess
 from api.predict.predictor import PredictionHelperClient
+from core.database.polling import PollingDatabaseReads
 from core.database.tables import Owner, StoredObjectDamageMark, VersionPart
-from core.predictions.predictions import PredictableVersion
+from core.errors import Unavailable
+from core.predictions.predictions import PredictableVersion, VersionCache
 from core.storage import Blobs
 
 IMAGE_BYTES = 32 * 32 * 3
@@ -110,6 +112,28 @@ def test_a_request_without_a_query_is_answered_as_one_with_the_defaults(client, 
         send_image_files(client, url + query, b"a") for query in ("", "?top_k=10")
     )
     assert without.json() == spelt_out.json()
+
+
+def test_a_version_that_is_known_is_asked_without_a_thread_or_fastapis_parameters(
+    client, url, fake, monkeypatch
+):
+    assert send_image_files(client, url, b"a").status_code == 200
+
+    def fail(*given, **named):
+        raise AssertionError("taken the long way")
+
+    monkeypatch.setattr(VersionCache, "look_up_and_cache_version", fail)
+    monkeypatch.setattr(PredictableVersion, "fetch_part_paths", fail)
+    monkeypatch.setattr("fastapi.routing.solve_dependencies", fail)
+    assert send_image_files(client, url, b"a").status_code == 200
+
+
+def test_a_database_that_is_busy_for_short_reads_is_waited_for(client, url, fake, monkeypatch):
+    async def fail(*given):
+        raise Unavailable("The database does not answer.")
+
+    monkeypatch.setattr(PollingDatabaseReads, "find_version_to_predict", fail)
+    assert send_image_files(client, url, b"a").status_code == 200
 
 
 @pytest.mark.parametrize("query", ["", "?top_k=1"])

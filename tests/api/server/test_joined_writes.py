@@ -17,6 +17,8 @@ class Recorder:
         self.next_turn: list[Callable[[], None]] = []
 
     def write(self, data: bytes) -> None:
+        if self.is_closing():
+            raise RuntimeError("the handler is closed")  # as uvloop does
         self.done.append(data)
 
     def write_eof(self) -> None:
@@ -59,6 +61,23 @@ def test_a_head_whose_body_comes_later_is_sent_in_the_next_turn(
     recorder.next_turn[0]()
     joining.write(BODY)
     assert recorder.done == [HEAD, BODY]
+
+
+def test_a_head_of_a_connection_that_was_lost_is_dropped(
+    recorder: Recorder, joining: HeadJoiningTransport
+) -> None:
+    joining.write(HEAD)
+    recorder.close()
+    recorder.next_turn[0]()
+    assert recorder.done == ["closed"]
+
+
+def test_several_pieces_at_once_follow_the_head(
+    recorder: Recorder, joining: HeadJoiningTransport
+) -> None:
+    joining.write(memoryview(HEAD))
+    joining.writelines([BODY, memoryview(BODY)])
+    assert recorder.done == [HEAD + 2 * BODY]
 
 
 @pytest.mark.parametrize(("end", "ends"), [("close", "closed"), ("write_eof", "end")])

@@ -110,6 +110,18 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "events": (polling._EVENTS, (make_generated_row_id("job", 0), 0, 10)),
     "key": (polling._KEY, ("b1",)),
     "session": (polling._SESSION, ("0" * 64,)),
+    **{
+        f"a version to predict by {key} and {named}": (
+            polling._VERSION_TO_PREDICT.replace("{key}", key).replace("{number}", number),
+            (MODEL if key == "id" else "model-0", OWNER.owner_id, *version),
+        )
+        for key in ("id", "name")
+        for named, number, version in (
+            ("number", "{mark}", (1,)),
+            ("alias", polling._NUMBER_OF_ALIAS, ("production",)),
+            ("as the newest", polling._NEWEST_NUMBER, ()),
+        )
+    },
 }
 """The statements of `core.database.polling`, with values."""
 
