@@ -30,6 +30,8 @@ _KEY = re.compile(r"\bpk_[A-Za-z0-9_-]{6,}")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}")
 _USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]*@")
 _SIGNATURE = re.compile(r"(?i)(X-Amz-(?:Signature|Credential|Security-Token)=)[^&\s\"']+")
+_SUSPECT = re.compile(r"(?i)pk_|bearer|basic|://|X-Amz-")
+"""Matches each text that one of the patterns above can match; most texts of a log do not."""
 
 
 def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | None = None) -> None:
@@ -112,6 +114,8 @@ def _hide_secret_value(key: str, value: Any) -> Any:
     if key.lower() in SECRET_FIELDS:
         return _HIDDEN
     if isinstance(value, str):
+        if _SUSPECT.search(value) is None:
+            return value
         text = _BEARER.sub(rf"\1 {_HIDDEN}", hide_access_keys(value))
         text = _USERINFO.sub(rf"\1{_HIDDEN}@", text)
         return _SIGNATURE.sub(rf"\1{_HIDDEN}", text)

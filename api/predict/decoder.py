@@ -6,7 +6,7 @@ process decodes the other images of its request. The protocol is described in
 """
 
 import json
-import selectors
+import select
 import subprocess
 import sys
 import time
@@ -239,7 +239,7 @@ class ImageDecoder:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,  # A selector does not see bytes that a buffer holds.
+            bufsize=0,  # `poll` does not see bytes that a buffer holds.
             cwd=helper_process.ROOT,
             # One thread each: there are several decoders, which share the cores.
             env=helper_process.build_helper_environment(
@@ -267,6 +267,7 @@ def _parse_decoder_image_count_message(request: DecodeRequest, message: bytes) -
 
 def _wait_until_pipe_readable(pipe: Any, end: float) -> bool:
     """Wait until a pipe has data or the clock reaches `end`; return True if it has."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        return bool(selector.select(max(0.0, end - time.monotonic())))
+    # One system call, where a selector would take four.
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(1000 * max(0.0, end - time.monotonic())))

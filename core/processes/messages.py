@@ -7,6 +7,10 @@ import struct
 from typing import IO
 
 _LENGTH = struct.Struct(">I")
+_JOINED_BYTES = 4096
+"""Maximum size of a message that is written together with its length: a copy of it costs less than
+a second system call.
+"""
 
 
 def read_pipe_bytes_exactly(file: IO[bytes], count: int) -> bytes:
@@ -40,6 +44,10 @@ def read_framed_message(file: IO[bytes], max_bytes: int | None = None) -> bytes:
 
 def write_framed_message(file: IO[bytes], message: bytes) -> None:
     """Write one length-prefixed message to a pipe and flush it."""
-    file.write(_LENGTH.pack(len(message)))
-    file.write(message)
+    length = _LENGTH.pack(len(message))
+    if len(message) <= _JOINED_BYTES:
+        file.write(length + message)
+    else:
+        file.write(length)
+        file.write(message)
     file.flush()
