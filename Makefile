@@ -67,7 +67,7 @@ check: $(VENV)/.dev
 
 # The S3 server of the tests, which they install themselves where it is missing.
 .venv-swift/ready: $(VENV)/.demo tests/services/swift-constraints.txt
-	PYTHONPATH=.:tests/services $(BIN)/python -c "import s3_server; s3_server.installed()"
+	PYTHONPATH=.:tests/services $(BIN)/python -c "import s3_server; s3_server.install_if_missing()"
 
 # The guide, which the service shows under /docs/guide/: any warning or dead link fails.
 docs: $(VENV)/.dev
