@@ -125,14 +125,14 @@ def claim_job(
         with db.write() as session:
             now = db.now(session)
             may_run = and_(
-                build_claimable_job_condition(now), build_condition_for_jobs_worker_can_run(offer)
+                build_claimable_job_condition(), build_condition_for_jobs_worker_can_run(offer)
             )
-            job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
+            job, overtakes = _lock_next_job(session, db.dialect, may_run, missed, now)
             if job is None:
                 return None
             model = lineage.lock_model_row(session, job.model_id)
             # a decision was made between read and lock
-            if not _is_job_still_eligible(session, job, may_run):
+            if not _is_job_still_eligible(session, job, may_run, now):
                 missed.add(job.id)
                 continue
             claimed = _record_claim(
@@ -146,7 +146,7 @@ def claim_job(
 
 
 def _lock_next_job(
-    session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str]
+    session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str], now: float
 ) -> tuple[Job | None, bool]:
     """Lock and return the next job to claim, and True if it overtakes an older one.
 
@@ -154,7 +154,9 @@ def _lock_next_job(
     """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
-    for owner, next_, overtakes in turns.list_owner_scheduling_turns(session, may_run, priorities):
+    for owner, next_, overtakes in turns.list_owner_scheduling_turns(
+        session, may_run, priorities, now
+    ):
         owner_jobs = select(Job).where(
             Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
         )
@@ -163,15 +165,18 @@ def _lock_next_job(
             select(Job).where(Job.id == next_, may_run),
             owner_jobs.order_by(Job.id).limit(1),
         ):
-            job = session.scalars(_HELD[dialect](query)).one_or_none()
+            job = session.scalars(_HELD[dialect](query), {"now": now}).one_or_none()
             if job is not None:
                 # The other candidate is the owner's oldest job, which overtakes none.
                 return job, overtakes and job.id == next_
     return None, False
 
 
-def _is_job_still_eligible(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
-    return session.scalar(select(Job.id).where(Job.id == job.id, may_run)) is not None
+def _is_job_still_eligible(
+    session: Session, job: Job, may_run: ColumnElement[bool], now: float
+) -> bool:
+    query = select(Job.id).where(Job.id == job.id, may_run)
+    return session.scalar(query, {"now": now}) is not None
 
 
 def _record_claim(

@@ -1,8 +1,9 @@
 """Conditions under which a worker may claim a job: its resources, and the turn of the job."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, exists, or_
+from sqlalchemy import ColumnElement, and_, bindparam, exists, or_
 from sqlalchemy.orm import aliased
 
 from core.database.jobs import build_unfinished_job_condition
@@ -35,8 +36,9 @@ def build_condition_for_jobs_worker_can_run(offer: WorkerResources) -> ColumnEle
     return or_(Job.gpus <= offer.gpus, Job.device == "cpu")
 
 
-def build_claimable_job_condition(now: float) -> ColumnElement[bool]:
-    """Return the SQL condition that a job may be claimed at the time `now`."""
+@cache  # building it takes longer than SQLite needs to evaluate it, and idle workers ask often
+def build_claimable_job_condition() -> ColumnElement[bool]:
+    """Return the SQL condition that a job may be claimed at the time of the parameter `now`."""
     competitor = aliased(Job)
     earlier = or_(
         and_(competitor.again == Job.again, competitor.task_number < Job.task_number),
@@ -58,7 +60,7 @@ def build_claimable_job_condition(now: float) -> ColumnElement[bool]:
     )
     return and_(
         Job.state == str(JobState.QUEUED),
-        or_(Job.not_before.is_(None), Job.not_before <= now),
+        or_(Job.not_before.is_(None), Job.not_before <= bindparam("now")),
         or_(Job.place.is_(None), its_turn),
     )
 

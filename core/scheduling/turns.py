@@ -34,12 +34,12 @@ class OwnerSchedulingTurn(NamedTuple):
 
 
 def list_owner_scheduling_turns(
-    session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]
+    session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int], now: float
 ) -> list[OwnerSchedulingTurn]:
     """List the owners with a job that may run, in the order in which they are served.
 
     Args:
-        may_run: condition on `Job`.
+        may_run: condition on `Job`, with the time `now` as its parameter.
         priorities: priorities of the kinds to look for; the lowest number comes first.
     """
     runs = select(Job.owner_id, func.count()).where(Job.state.in_(_LEASED)).group_by(Job.owner_id)
@@ -57,7 +57,7 @@ def list_owner_scheduling_turns(
     ]
     able = []
     for owner, claimed_at, overtook, *oldest_jobs in session.execute(
-        select(Owner.id, Owner.claimed_at, Owner.overtook, *oldest)
+        select(Owner.id, Owner.claimed_at, Owner.overtook, *oldest), {"now": now}
     ):
         jobs = [
             (priorities[kind], job)

@@ -8,7 +8,7 @@ job's files are made while its row is locked, so that a retry cannot slip in bet
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Select, and_, delete, exists, func, or_, select
+from sqlalchemy import Select, and_, bindparam, delete, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.bases.hub import unfinished
@@ -70,6 +70,18 @@ class SweepOptions(NamedTuple):
 
 
 USUAL = SweepOptions()
+_LONG_WAITING_CLAIMABLE_JOBS = (
+    select(Job.id)
+    .where(
+        build_claimable_job_condition(),
+        # A fresh job was announced a moment ago, and the message is usually still on its way.
+        Job.created_at < bindparam("before"),
+        or_(Job.rung_at.is_(None), Job.rung_at < bindparam("before")),
+    )
+    .order_by(Job.created_at)
+    # A long queue needs no more rings: each worker claims until nothing is left.
+    .limit(100)
+)
 
 
 def find_long_waiting_claimable_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
@@ -78,20 +90,8 @@ def find_long_waiting_claimable_jobs(db: Database, older_s: float = UNRUNG_S) ->
     """
     with db.read() as session:
         now = db.now(session)
-        query = (
-            select(Job.id)
-            .where(
-                build_claimable_job_condition(now),
-                # A fresh job was announced a moment ago, and the message is usually still on its
-                # way.
-                Job.created_at < now - older_s,
-                or_(Job.rung_at.is_(None), Job.rung_at < now - older_s),
-            )
-            .order_by(Job.created_at)
-            # A long queue needs no more rings: each worker claims until nothing is left.
-            .limit(100)
-        )
-        return list(session.execute(query).scalars())
+        times = {"now": now, "before": now - older_s}
+        return list(session.execute(_LONG_WAITING_CLAIMABLE_JOBS, times).scalars())
 
 
 def build_sweep_steps(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, delete, exists, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.database.deliveries import WAITING, WAITS
@@ -40,6 +40,25 @@ MOST_OF_OWNER = 4
 _LOOKED_AT = 200
 DAY_S = 86_400.0
 _DELETED = 1000
+# Statements with the time `now` as their parameter. Every worker runs them each second, and
+# building them takes longer than running them.
+_IS_DUE = and_(
+    Webhook.disabled_at.is_(None),
+    Webhook.due_at.is_not(None),
+    Webhook.due_at <= bindparam("now"),
+    or_(Webhook.lease_until.is_(None), Webhook.lease_until <= bindparam("now")),
+)
+_DUE = (
+    select(Webhook.id, Webhook.owner_id)
+    .where(_IS_DUE)
+    # Never served ones first, whatever the order of NULL in the database.
+    .order_by(Webhook.served_at.is_not(None), Webhook.served_at, Webhook.id)
+    .limit(_LOOKED_AT)
+)
+_QUICK_DUE = _DUE.where(
+    Webhook.failing_since.is_(None), or_(Webhook.last_s.is_(None), Webhook.last_s <= SLOW_S)
+)
+_SLOW_DUE = _DUE.where(or_(Webhook.failing_since.is_not(None), Webhook.last_s > SLOW_S))
 
 
 @dataclass(frozen=True)
@@ -117,11 +136,12 @@ def lease_webhooks(
         # Checked again under the lock, since another worker may have served them meanwhile.
         query = (
             select(Webhook)
-            .where(Webhook.id.in_(candidates), *_build_due_webhook_conditions(now))
+            .where(Webhook.id.in_(candidates), _IS_DUE)
             .order_by(Webhook.id)
+            # Skip a webhook that another worker is just taking, and take the others.
+            .with_for_update(skip_locked=True, key_share=True)
         )
-        # Skip a webhook that another worker is just taking, and take the others.
-        for hook in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
+        for hook in session.scalars(query, {"now": now}):
             # A worker that hangs for longer than its lease must not record its outcome any more.
             hook.fence += 1
             hook.lease_until, hook.served_at = now + lease_s, now
@@ -228,19 +248,10 @@ def _find_due_webhooks(
 ) -> list[str]:
     """Find the ids of webhooks to lease: few of each owner, those served longest ago first."""
     webhook_ids: list[str] = []
-    slow = or_(Webhook.failing_since.is_not(None), Webhook.last_s > SLOW_S)
-    quick = and_(
-        Webhook.failing_since.is_(None), or_(Webhook.last_s.is_(None), Webhook.last_s <= SLOW_S)
-    )
     # Quick ones first: the slow ones share what is left, up to their own limit.
-    for kind, limit in ((quick, places), (slow, min(slow_places, places))):
-        query = select(Webhook.id, Webhook.owner_id).where(
-            *_build_due_webhook_conditions(now), kind
-        )
-        # Never served ones first, whatever the order of NULL in the database.
-        query = query.order_by(Webhook.served_at.is_not(None), Webhook.served_at, Webhook.id)
+    for query, limit in ((_QUICK_DUE, places), (_SLOW_DUE, min(slow_places, places))):
         room = limit
-        for webhook_id, owner in session.execute(query.limit(_LOOKED_AT)):
+        for webhook_id, owner in session.execute(query, {"now": now}):
             if room <= 0 or len(webhook_ids) >= places:
                 break
             if served[owner] < MOST_OF_OWNER:
@@ -248,16 +259,6 @@ def _find_due_webhooks(
                 room -= 1
                 webhook_ids.append(webhook_id)
     return webhook_ids
-
-
-def _build_due_webhook_conditions(now: float) -> tuple[ColumnElement[bool], ...]:
-    """Build the SQL conditions for an enabled webhook that is due and not leased."""
-    return (
-        Webhook.disabled_at.is_(None),
-        Webhook.due_at.is_not(None),
-        Webhook.due_at <= now,
-        or_(Webhook.lease_until.is_(None), Webhook.lease_until <= now),
-    )
 
 
 def _is_slow_webhook(hook: Webhook) -> bool:

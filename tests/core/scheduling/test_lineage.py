@@ -54,7 +54,7 @@ def test_no_order_of_requests_and_endings_loses_a_task_unsaid_or_stops_a_line_fo
     run_state_machine_as_test(machine, settings=SETTINGS)
 
 
-def allow_claim_by_place(now: float) -> Any:
+def allow_claim_by_place() -> Any:
     """Build the condition of a planted bug.
 
     With it, tasks that are learned again wait at the end of the lineage, like all others.
