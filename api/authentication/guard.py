@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TypeVar, cast
 from urllib.parse import parse_qsl
 
 from fastapi.routing import APIRoute
@@ -53,26 +53,26 @@ MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
 """Path endings of requests that, like DELETE, must work on a full disk."""
 
 DirectHandler = Callable[..., Awaitable[Response]]
+H = TypeVar("H", bound=DirectHandler)
 
 
-def mark_handler_for_direct_call(endpoint: Any) -> Any:
-    """Mark an async handler to be called directly, without FastAPI's dependency handling.
+def mark_handler_for_direct_call(*, reads_query: bool) -> Callable[[H], H]:
+    """Return a decorator that marks an async handler for calls without FastAPI's dependencies.
 
-    It receives `request`, `actor` and its path parameters. Its query and header parameters only
-    document the route; it reads their values from the request itself.
+    The handler receives `request`, `actor` and its path parameters.
+
+    Args:
+        reads_query: the handler reads query and header parameters from the request itself, and
+            declares them only to document the route. Otherwise it is called directly only if the
+            request has no query string, its parameters have their defaults, and its path parameters
+            may only have a maximum length.
     """
-    endpoint.is_called_directly = True
-    return endpoint
 
+    def mark_handler(endpoint: H) -> H:
+        endpoint.direct_call_reads_query = reads_query  # type: ignore[attr-defined]
+        return endpoint
 
-def mark_handler_for_direct_call_without_query(endpoint: Any) -> Any:
-    """Mark an async handler to be called directly if the request has no query string.
-
-    It receives `request`, `actor` and its path parameters, which are texts with a maximum length;
-    its query parameters have their defaults.
-    """
-    endpoint.is_called_directly_without_query = True
-    return endpoint
+    return mark_handler
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,10 @@ class _GuardedApp:
         self.makes_room = "DELETE" in methods or (
             "POST" in methods and route.path.endswith(MAKES_ROOM)
         )
-        self.direct, self.direct_without_query = (
-            cast(DirectHandler, route.endpoint) if getattr(route.endpoint, mark, False) else None
-            for mark in ("is_called_directly", "is_called_directly_without_query")
-        )
-        self.longest_path_values = (
-            {} if self.direct_without_query is None else _read_longest_path_values(route)
-        )
+        reads_query: bool | None = getattr(route.endpoint, "direct_call_reads_query", None)
+        self.direct = None if reads_query is None else cast(DirectHandler, route.endpoint)
+        self.direct_reads_query = bool(reads_query)
+        self.longest_path_values = _read_longest_path_values(route) if reads_query is False else {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need is None:
@@ -242,24 +239,23 @@ class _GuardedApp:
             self._check_query_names(scope["query_string"])
         if self.json_body:
             receive = await self._check_json_syntax_and_replay_body(scope, receive)
-        direct = self.direct
-        if (
-            self.direct_without_query is not None
-            and not scope["query_string"]
-            # FastAPI refuses longer values.
+        if self.direct is None or actor is None or not self._can_be_called_directly(scope):
+            await self.inner(scope, receive, send)
+            return
+        response = await self.direct(
+            request=Request(scope, receive, send), actor=actor, **scope["path_params"]
+        )
+        await response(scope, receive, send)
+
+    def _can_be_called_directly(self, scope: Scope) -> bool:
+        """Return True if FastAPI would neither pass another value to the handler nor refuse one."""
+        return self.direct_reads_query or (
+            not scope["query_string"]
             and all(
                 len(scope["path_params"][name]) <= longest
                 for name, longest in self.longest_path_values.items()
             )
-        ):
-            direct = self.direct_without_query
-        if direct is not None and actor is not None:
-            response = await direct(
-                request=Request(scope, receive, send), actor=actor, **scope["path_params"]
-            )
-            await response(scope, receive, send)
-        else:
-            await self.inner(scope, receive, send)
+        )
 
     def _check_path_values(self, scope: Scope) -> None:
         for value in scope["path_params"].values():

@@ -87,7 +87,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
     response_model=JobOut,
     responses={200: {"headers": _etag}, **_not_modified},
 )
-@mark_handler_for_direct_call
+@mark_handler_for_direct_call(reads_query=True)
 async def read_job(
     request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -217,7 +217,7 @@ def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -
         **_not_modified,
     },
 )
-@mark_handler_for_direct_call
+@mark_handler_for_direct_call(reads_query=True)
 async def stream_job_events(
     request: Request,
     actor: Read,

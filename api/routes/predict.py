@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 from pydantic import JsonValue
 
-from api.authentication.guard import mark_handler_for_direct_call_without_query
+from api.authentication.guard import mark_handler_for_direct_call
 from api.dependencies import Predict
 from api.description.documented_routes import make_tagged_api_router
 from api.predict.body import SlotHoldingJsonResponse
@@ -96,7 +96,7 @@ _body: dict[str, JsonValue] = {
     responses=build_openapi_problem_responses(409),
     openapi_extra=_body,
 )
-@mark_handler_for_direct_call_without_query
+@mark_handler_for_direct_call(reads_query=False)
 async def predict_labels(
     request: Request,
     actor: Predict,
