@@ -6,6 +6,7 @@ becomes a module, and its relative imports become imports of these modules. No o
 """
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from core.contract.architecture import ImageSettings
@@ -26,13 +27,17 @@ def build_image_reader_files(image: ImageSettings) -> dict[str, str]:
     """Return name → text of the Python files in a download that read images; none for decoding
     version 1.
     """
-    if get_image_decoding_version(image) == FIRST:
-        return {}
+    return {} if get_image_decoding_version(image) == FIRST else dict(_build_files())
+
+
+@cache  # every download holds the same files
+def _build_files() -> dict[str, str]:
     # Sorted, since the order of entries changes the bytes of the download.
-    files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
     return {
-        f"{_get_download_module_name(name)}.py": _replace_relative_imports(text)
-        for name, text in files.items()
+        f"{_get_download_module_name(path.stem)}.py": _replace_relative_imports(
+            path.read_text(encoding="utf-8")
+        )
+        for path in sorted(_FOLDER.glob("*.py"))
     }
 
 

@@ -39,10 +39,10 @@ class SuggestingCommandGroup(click.Group):
         unknown one.
         """
         name = args[0]
-        names = self.list_commands(ctx)
         # Completion parses command lines that are not finished, which must not fail.
-        if ctx.resilient_parsing or name in names or name.startswith("-"):
+        if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name):
             return super().resolve_command(ctx, args)
+        names = self.list_commands(ctx)
         near = [one for one in MEANT.get(name.lower(), ()) if one in names]
         # By meaning first, because the letters of `delete` do not lead to `rm`.
         near = near or get_close_matches(name.lower(), names, SHOWN)
