@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tests.loading import walk_statements
+
 ROOT = Path(__file__).parents[1]
 LINES = 6
 """Number of equal lines that make a duplicate."""
@@ -38,14 +40,10 @@ def list_code_lines(text: str) -> list[tuple[int, str]]:
     Imports, strings by themselves, comments and lone punctuation are left out.
     """
     skipped: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        is_text = (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        )
-        if is_text or isinstance(node, ast.Import | ast.ImportFrom):
-            skipped.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    for node in walk_statements(ast.parse(text)):
+        match node:
+            case ast.Import() | ast.ImportFrom() | ast.Expr(ast.Constant(str())):
+                skipped.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     folded = ((number, " ".join(line.split())) for number, line in enumerate(text.split("\n"), 1))
     return [
         (number, line)

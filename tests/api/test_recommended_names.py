@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +24,8 @@ TIMM = re.compile(r"(?<![\w./-])timm/([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)?)")
 METHOD = re.compile(r'"method": (?:\{"name": )?"([^"]+)"')
 PRESET = re.compile(r'"preset": "([^"]+)"')
 ARCHITECTURE = re.compile(r'"architecture": (?:\{"name": )?"([^"]+)"|--architecture ([a-z]\S*)')
+NAMING = re.compile(r'perennial/|timm/|"(?:method|preset)|architecture')
+"""What a file contains if one of these patterns finds a name in its strings."""
 HISTORY = {"CHANGELOG.md"}
 """Tells of names that there were."""
 
@@ -41,12 +42,12 @@ def collect_texts() -> tuple[tuple[str, str], ...]:
             if path.suffix in (".html", ".js") and "vendor" not in path.parts:
                 found.append((name, path.read_text()))
             elif path.suffix == ".py":
-                found.append((name, "\n".join(find_strings(path))))
+                found.append((name, "\n".join(find_strings(path.read_text()))))
     return tuple(found)
 
 
-def find_strings(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def find_strings(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)) if NAMING.search(source) else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 

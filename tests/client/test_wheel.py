@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from perennial import __version__
+from tests.loading import walk_statements
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 12_000_000
@@ -107,7 +108,7 @@ def test_it_imports_nothing_of_the_service() -> None:
         # The adapters in `pack` name their extras themselves.
         if "pack" in file.relative_to(ROOT / "client").parts:
             continue
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in walk_statements(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += (
                 [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []

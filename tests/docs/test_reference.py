@@ -13,12 +13,13 @@ from documents import ROOT
 from pydantic_core import PydanticUndefined
 
 from api.app import create_app
-from core.learning.catalogue import build_recipe_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
+from tests.learning_catalogue import copy_catalogue
 
 REFERENCE = ROOT / "docs" / "reference"
 METHODS = REFERENCE / "methods"
+CATALOGUE = copy_catalogue()
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 IN_WORDS = {
     "data_dir": "`./perennial-data`",
@@ -65,14 +66,14 @@ def find_method_pages() -> dict[str, Path]:
 
 
 def test_every_method_has_its_page_and_no_page_has_another() -> None:
-    assert set(find_method_pages()) == set(build_recipe_catalogue()["methods"])
+    assert set(find_method_pages()) == set(CATALOGUE["methods"])
 
 
-@pytest.mark.parametrize("name", sorted(build_recipe_catalogue()["methods"]))
+@pytest.mark.parametrize("name", sorted(CATALOGUE["methods"]))
 def test_every_hyper_parameter_has_a_row_with_default_and_range(name: str) -> None:
     page = find_method_pages()[name].read_text()
     section = page.split(f"## Hyper-parameters of `{name}`\n")[1].split("\n## ")[0]
-    entry = build_recipe_catalogue()["methods"][name]
+    entry = CATALOGUE["methods"][name]
     rows_of_page = tables.parse_table_rows(section)
     rows_of_code = tables.build_expected_rows(entry["schema"], entry["defaults"])
     assert rows_of_page == rows_of_code, (
@@ -90,9 +91,7 @@ def test_the_list_of_methods_says_where_each_works_and_where_it_is_weak() -> Non
         name: (re.findall(r"`(\w+)`", works), set(re.findall(r"`(\w+)`", weak)))
         for name, _, works, weak in rows
     }
-    assert listed == {
-        n: (m["scenarios"], set(m["weak"])) for n, m in build_recipe_catalogue()["methods"].items()
-    }
+    assert listed == {n: (m["scenarios"], set(m["weak"])) for n, m in CATALOGUE["methods"].items()}
     assert {name: page for name, page, _, _ in rows} == {
         name: page.name for name, page in find_method_pages().items()
     }
@@ -106,15 +105,12 @@ def test_the_recipe_of_a_method_can_be_sent(page: Path) -> None:
     recipe = json.loads(example)
     method = recipe["method"] if isinstance(recipe["method"], str) else recipe["method"]["name"]
     assert find_method_pages()[method] == page
-    scenario = build_recipe_catalogue()["methods"][method]["scenarios"][0]
-    assert (
-        resolve_recipe(build_recipe_catalogue(), scenario, recipe).recipe["method"]["name"]
-        == method
-    )
+    scenario = CATALOGUE["methods"][method]["scenarios"][0]
+    assert resolve_recipe(CATALOGUE, scenario, recipe).recipe["method"]["name"] == method
 
 
 def test_every_field_of_a_recipe_has_a_row_with_default_and_range() -> None:
-    entry = build_recipe_catalogue()["recipe"]
+    entry = CATALOGUE["recipe"]
     parts, defaults = entry["schema"]["$defs"], entry["defaults"]
     assert tables.parse_table_rows(
         (REFERENCE / "recipe.md").read_text().split("## Presets")[0]
@@ -136,7 +132,7 @@ def test_every_preset_is_listed() -> None:
         for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
         for name in re.findall(r"`([^`]+)`", line)
     }
-    assert listed == set(build_recipe_catalogue()["presets"])
+    assert listed == set(CATALOGUE["presets"])
 
 
 def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> None:
@@ -157,7 +153,7 @@ def test_every_route_is_listed_with_the_scope_that_it_needs(tmp_path: Path) -> N
 
 def test_every_architecture_is_listed_and_those_of_timm_that_are_recommended() -> None:
     page = (ROOT / "docs" / "reference" / "architectures.md").read_text()
-    entries = build_recipe_catalogue()["architectures"]
+    entries = CATALOGUE["architectures"]
     before, _, recommended = page.partition("## timm's")
     assert [name for name in entries if f"`{name}`" not in before] == []
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", recommended, re.MULTILINE))

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -111,7 +112,11 @@ def find_faults_of_guide_pages(folder: Path) -> list[str]:
     another site. No page may load anything of another host, or have inline code or style. Each page
     must be in the navigation.
     """
+    folder = folder.resolve()
     pages = {page: _read_page_links(page) for page in sorted(folder.rglob("*.html"))}
+    # All pages of a folder have the same navigation.
+    find_file = cache(lambda place, path: (place / unquote(path)).resolve())
+    files = {path for path in folder.rglob("*") if path.is_file()}
     faults: list[str] = []
     reachable: set[Path] = set()
     for page, links in pages.items():
@@ -121,12 +126,12 @@ def find_faults_of_guide_pages(folder: Path) -> list[str]:
             if re.match(r"https?:|mailto:", target) and tag == "a":
                 continue
             path, _, anchor = target.partition("#")
-            file = (page.parent / unquote(path)).resolve() if path else page
-            if ":" in path or not file.is_relative_to(folder.resolve()) or not file.is_file():
+            file = find_file(page.parent, path) if path else page
+            if ":" in path or file not in files:
                 faults.append(f"{name}: {target} leads to no file of the guide")
             elif anchor and file in pages and unquote(anchor) not in pages[file].anchors:
                 faults.append(f"{name}: {target} leads to no heading")
-        reachable |= {(page.parent / target).resolve() for target in links.in_tree}
+        reachable |= {find_file(page.parent, target) for target in links.in_tree}
     faults += [
         f"{page.relative_to(folder).as_posix()} is not in the navigation: zensical.toml"
         for page in pages
