@@ -132,7 +132,8 @@ def test_version_one_is_the_classifier_that_came(
     assert model["base"] == "adopted" and model["recipe"]["depth"] == 1
     method = model["recipe"]["method"]
     assert (method["name"], method["lambda_o"]) == ("lwf", 1.5)
-    pictures = [pixels for label in OLD for pixels in draw_class_pictures(label, 25, 3)]
+    # Fewer than 100 in all: after so many images, the service would write the version's graph.
+    pictures = [pixels for label in OLD for pixels in draw_class_pictures(label, 20, 3)]
     with torch.inference_mode():
         x = normalise_images(torch.from_numpy(np.stack(pictures)))
         expected = net(x)
@@ -148,13 +149,13 @@ def test_version_one_is_the_classifier_that_came(
     assert target.is_file()
 
 
-def test_100_jpegs_get_the_logits_of_the_network_itself(
+def test_jpegs_get_the_logits_of_the_network_itself(
     client: Rest, running: RunningService, net: PlainResNet, weights: bytes
 ) -> None:
     adopt_model(client, "jpegs", weights)
     files, tensors = [], []
     for label in OLD:
-        for pixels in draw_class_pictures(label, 25, 8):
+        for pixels in draw_class_pictures(label, 20, 8):
             file = io.BytesIO()
             # Larger than the network's images, as photos are.
             Image.fromarray(pixels).resize((22, 22)).save(file, "JPEG", quality=90)

@@ -158,6 +158,8 @@ def run_journey(python: Path, folder: Path, *options: str) -> str:
     return done.stdout
 
 
+# Each release runs the journey in empty environments (.github/workflows/release.yml).
+@pytest.mark.campaign
 def test_the_wheels_work_beside_their_requirements_in_an_empty_environment(
     wheels: list[Path], tmp_path: Path
 ) -> None:
