@@ -1,4 +1,4 @@
-"""Load a file that is not on the module path, and look for statements in one."""
+"""Load a file that is not on the module path, and walk the statements of a module."""
 
 import ast
 import importlib.util
@@ -16,8 +16,8 @@ def load_module(path: Path) -> ModuleType:
     return module
 
 
-def walk_statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and the statements within it: a tenth of the nodes that `ast.walk` yields."""
+def walk_statements(tree: ast.Module | ast.stmt) -> Iterator[ast.AST]:
+    """Yield a module or statement and those within it: a tenth of what `ast.walk` yields."""
     yield tree
     for name in {"body", "orelse", "finalbody", "handlers", "cases"}.intersection(tree._fields):
         for node in getattr(tree, name):

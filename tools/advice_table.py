@@ -25,7 +25,9 @@ WARNS = re.compile(
 MENTIONS = re.compile(
     r"GET|POST|PUT|PATCH|DELETE|-o[ \"']|\?|Perennial-Recipe|perennial[ \"']|warn|ApiRequestForAdvice"
 )
-"""What a file contains if one of its functions gives advice; to parse all files takes seconds."""
+"""What a file contains if `ASKS` or `WARNS` matches in one of its functions: parsing all files
+takes seconds.
+"""
 PLACES = ("client/perennial/reading_rules", "core", "worker")
 NO_ADVICE = {
     "core/database/sqlite_damage.py:_open_sqlite_read_only",

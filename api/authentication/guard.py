@@ -62,10 +62,10 @@ def mark_handler_for_direct_call(*, reads_query: bool) -> Callable[[H], H]:
     The handler receives `request`, `actor` and its path parameters.
 
     Args:
-        reads_query: the handler reads query and header parameters from the request itself, and
-            declares them only to document the route. Otherwise it is called directly only if the
-            request has no query string, its parameters have their defaults, and its path parameters
-            may only have a maximum length.
+        reads_query: True if the handler reads query and header parameters from the request itself;
+            they only document the route. With False, it is called directly if the request has no
+            query string and no path value is too long. It must then have no header parameters, and
+            its path parameters may only have a maximum length.
     """
 
     def mark_handler(endpoint: H) -> H:
@@ -248,9 +248,10 @@ class _GuardedApp:
         await response(scope, receive, send)
 
     def _can_be_called_directly(self, scope: Scope) -> bool:
-        """Return True if FastAPI would neither pass another value to the handler nor refuse one."""
+        """Return True if this request needs none of FastAPI's checks."""
         return self.direct_reads_query or (
             not scope["query_string"]
+            # FastAPI refuses longer values.
             and all(
                 len(scope["path_params"][name]) <= longest
                 for name, longest in self.longest_path_values.items()

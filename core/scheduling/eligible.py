@@ -36,9 +36,11 @@ def build_condition_for_jobs_worker_can_run(offer: WorkerResources) -> ColumnEle
     return or_(Job.gpus <= offer.gpus, Job.device == "cpu")
 
 
-@cache  # building it takes longer than SQLite needs to evaluate it, and idle workers ask often
+@cache  # building it takes longer than SQLite needs to evaluate it, and workers claim often
 def build_claimable_job_condition() -> ColumnElement[bool]:
-    """Return the SQL condition that a job may be claimed at the time of the parameter `now`."""
+    """Return the SQL condition that a job may be claimed at the time that the statement's parameter
+    `now` gives.
+    """
     competitor = aliased(Job)
     earlier = or_(
         and_(competitor.again == Job.again, competitor.task_number < Job.task_number),

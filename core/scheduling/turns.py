@@ -39,7 +39,7 @@ def list_owner_scheduling_turns(
     """List the owners with a job that may run, in the order in which they are served.
 
     Args:
-        may_run: condition on `Job`, with the time `now` as its parameter.
+        may_run: condition on `Job` with the SQL parameter `now`, which gets the value of `now`.
         priorities: priorities of the kinds to look for; the lowest number comes first.
     """
     runs = select(Job.owner_id, func.count()).where(Job.state.in_(_LEASED)).group_by(Job.owner_id)

@@ -70,6 +70,7 @@ class SweepOptions(NamedTuple):
 
 
 USUAL = SweepOptions()
+# Its parameters are the times `now` and `before`: since when workers were not notified.
 _LONG_WAITING_CLAIMABLE_JOBS = (
     select(Job.id)
     .where(

@@ -40,14 +40,14 @@ MOST_OF_OWNER = 4
 _LOOKED_AT = 200
 DAY_S = 86_400.0
 _DELETED = 1000
-# Statements with the time `now` as their parameter. Every worker runs them each second, and
-# building them takes longer than running them.
+# Condition that a webhook is enabled, due and not leased at the time `now`.
 _IS_DUE = and_(
     Webhook.disabled_at.is_(None),
     Webhook.due_at.is_not(None),
     Webhook.due_at <= bindparam("now"),
     or_(Webhook.lease_until.is_(None), Webhook.lease_until <= bindparam("now")),
 )
+# Built once, since every worker runs these each second, and building takes longer than running.
 _DUE = (
     select(Webhook.id, Webhook.owner_id)
     .where(_IS_DUE)

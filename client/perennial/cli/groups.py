@@ -42,6 +42,7 @@ class SuggestingCommandGroup(click.Group):
         # Completion parses command lines that are not finished, which must not fail.
         if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name):
             return super().resolve_command(ctx, args)
+        # Not before, since listing plugins reads the metadata of all installed packages.
         names = self.list_commands(ctx)
         near = [one for one in MEANT.get(name.lower(), ()) if one in names]
         # By meaning first, because the letters of `delete` do not lead to `rm`.

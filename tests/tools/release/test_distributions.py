@@ -158,27 +158,39 @@ def run_journey(python: Path, folder: Path, *options: str) -> str:
     return done.stdout
 
 
-# Each release runs the journey in empty environments (.github/workflows/release.yml).
-@pytest.mark.campaign
-def test_the_wheels_work_beside_their_requirements_in_an_empty_environment(
-    wheels: list[Path], tmp_path: Path
-) -> None:
-    """The requirements are those of the tests' environment, where editable installations do not
-    count: only a site's own folder has its `.pth` files read.
+@pytest.fixture(scope="module")
+def installed(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheels beside their requirements.
+
+    These are those of the tests' environment, where editable installations do not count: only a
+    site's own folder has its `.pth` files read.
     """
-    python = make_environment(tmp_path / "venv")
-    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    home = tmp_path_factory.mktemp("installed") / "venv"
+    python = make_environment(home)
+    (site,) = (home / "lib").glob("python*/site-packages")
     (site / "requirements.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
     install_packages(python, "--no-deps", "--no-index", *wheels)
     ours = {"perennial", "perennial_service", f"perennial_client-{VERSION}.dist-info", INFO}
     assert {path.name for path in site.iterdir()} == {*ours, "requirements.pth"}
+    return python
+
+
+def test_the_wheels_are_imported_and_migrate_a_database(installed: Path, tmp_path: Path) -> None:
+    (site,) = installed.parents[1].glob("lib/python*/site-packages")
     look = (
         "import perennial_service, perennial; print(perennial_service.FOLDER, perennial.__file__)"
     )
-    done = subprocess.run([python, "-c", look], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run([installed, "-c", look], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.split() == [f"{site}/perennial_service", f"{site}/perennial/__init__.py"]
-    # The whole journey, which takes twice as long, is that of the next test and of each release.
-    assert f"perennial, version {VERSION}" in run_journey(python, tmp_path, "--short")
+    command = [installed.with_name("perennial"), "migrate"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "perennial-data" / "perennial.db").is_file()
+
+
+@pytest.mark.campaign  # the test above starts less; each release runs the whole journey
+def test_the_wheels_learn_and_predict(installed: Path, tmp_path: Path) -> None:
+    assert f"perennial, version {VERSION}" in run_journey(installed, tmp_path, "--short")
 
 
 @pytest.fixture
