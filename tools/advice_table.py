@@ -25,8 +25,8 @@ WARNS = re.compile(
 MENTIONS = re.compile(
     r"GET|POST|PUT|PATCH|DELETE|-o[ \"']|\?|Perennial-Recipe|perennial[ \"']|warn|ApiRequestForAdvice"
 )
-"""What a file contains if `ASKS` or `WARNS` matches in one of its functions: parsing all files
-takes seconds.
+"""Text in every file in whose functions `ASKS` or `WARNS` matches: extend them together. Parsing
+only these files saves seconds.
 """
 PLACES = ("client/perennial/reading_rules", "core", "worker")
 NO_ADVICE = {

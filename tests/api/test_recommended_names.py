@@ -25,7 +25,7 @@ METHOD = re.compile(r'"method": (?:\{"name": )?"([^"]+)"')
 PRESET = re.compile(r'"preset": "([^"]+)"')
 ARCHITECTURE = re.compile(r'"architecture": (?:\{"name": )?"([^"]+)"|--architecture ([a-z]\S*)')
 NAMING = re.compile(r'perennial/|timm/|"(?:method|preset)|architecture')
-"""What a file contains if one of these patterns finds a name in its strings."""
+"""Text in every file in whose strings one of these patterns finds a name: extend them together."""
 HISTORY = {"CHANGELOG.md"}
 """Tells of names that there were."""
 
