@@ -13,7 +13,7 @@ PHOTOS ?=
 COMPARE ?=
 BIN := $(VENV)/bin
 # A file stays with one process, which makes its fixtures once; tests/plugins/file_order.py puts the longest first.
-BY_FILE := --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 # One process of tests more than cores: tests wait for other processes and for clocks much of their time.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -56,9 +56,10 @@ test-slow: $(VENV)/.dev
 
 # What the long tests show, at greater length: before a release.
 test-campaign: $(VENV)/.dev
-	$(BIN)/python -m pytest -m campaign -n 2 $(BY_FILE) $(TESTS)
+	failed=0; $(BIN)/python -m pytest -m campaign -n 2 $(BY_FILE) $(TESTS) || failed=$$?; \
 	PERENNIAL_TEST_INTERLEAVINGS=400 PERENNIAL_TEST_LINE_STEPS=6000 \
-	$(BIN)/python -m pytest --timeout 3000 -n 2 $(BY_FILE) tests/core/scheduling/test_protocol.py tests/core/scheduling/test_lineage.py
+	$(BIN)/python -m pytest --timeout 3000 -n 2 $(BY_FILE) tests/core/scheduling/test_protocol.py tests/core/scheduling/test_lineage.py \
+	|| failed=$$?; exit $$failed
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

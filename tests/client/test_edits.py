@@ -13,7 +13,6 @@ from perennial.cli.main import run_command_line
 from perennial.cli.models.edits import describe_edit_plan
 from tools import service
 
-pytestmark = pytest.mark.timeout(400)
 Output = pytest.CaptureFixture[str]
 
 

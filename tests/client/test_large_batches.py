@@ -223,7 +223,9 @@ def test_an_open_upload_is_found_and_removed(
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
     key = {"Authorization": f"Bearer {running.key}"}
     metadata = {"Upload-Length": "2500000", "Upload-Metadata": "filename d2Vlay0zMS56aXA="}
-    upload = httpx2.post(f"{running.url}/v1/uploads", headers={**key, **metadata}).json()["id"]
+    upload = httpx2.post(
+        f"{running.url}/v1/uploads", headers={**key, **metadata}, timeout=60
+    ).json()["id"]
     assert run_command_line(["uploads", "list"]) == 0
     cells = capsys.readouterr().out.strip().split("\t")
     assert cells[:4] == [upload, "week-31.zip", "0 B", "2.5 MB"]

@@ -16,7 +16,6 @@ from perennial import GateHeld, Perennial
 from perennial.cli.main import run_command_line
 from tools import service
 
-pytestmark = pytest.mark.timeout(600)
 Said = pytest.CaptureFixture[str]
 HOLDING: dict[str, Any] = {
     **SMALL,

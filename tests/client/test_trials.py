@@ -11,7 +11,6 @@ from perennial import Perennial
 from perennial.cli.main import run_command_line
 from tools import service
 
-pytestmark = pytest.mark.timeout(400)
 Output = pytest.CaptureFixture[str]
 HEADS = [{"method": {"name": "analytic", "head": head}} for head in ("lda", "ridge")]
 

@@ -23,7 +23,7 @@ from perennial import Perennial
 from tests.docs.reader import Reader
 from tools import service
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 OWN_TEST = "a test of its own runs it"
 STORY = "the fixture `story` runs the document"

@@ -14,7 +14,7 @@ from tests.e2e.adopted import load_version
 from tests.rest import Rest
 from tools.service import RunningService
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.campaign
 
 CLASSES = [f"class {number}" for number in range(10)]
 NETWORKS: dict[str, tuple[Any, int]] = {

@@ -17,7 +17,7 @@ from tests.rest import Json, Rest
 
 # tests/core/learning/problems/test_digit_sums.py learns the same problem without a service, and
 # tests/e2e/test_additions.py starts the service that runs the copy.
-pytestmark = [pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 MODEL: Json = {
     "problem": "digit-sums",

@@ -14,7 +14,7 @@ from tests.e2e import small
 from tests.e2e.cards import make_photo, run_code_of_card
 from tests.rest import Json, Rest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 BASE = {"Content-Type": "application/safetensors"}
 RECIPE = {"method": "finetune", "epochs": 1, "batch_size": 8, "depth": 1}

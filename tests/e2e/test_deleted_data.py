@@ -30,8 +30,6 @@ from tests.live_files import list_live_files
 from tests.rest import Rest
 from tools import service
 
-pytestmark = pytest.mark.timeout(600)
-
 IMAGE = {"size": 8, "channels": 3}
 METHODS: dict[str, dict[str, Any]] = {
     "replay": {"name": "der++", "buffer": 60},

@@ -197,7 +197,6 @@ def test_nothing_of_purged_images_is_left_in_store_or_database(
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(600)
 def test_nothing_of_purged_images_is_left_in_the_large_size(
     tmp_path: Path, postgres_url: str, redis_url: str, s3: Any
 ) -> None:

@@ -29,7 +29,6 @@ from tools import service
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.services("postgresql", "redis", "s3"),
-    pytest.mark.timeout(600),
 ]
 
 TABLES = ("events", "audit", "jobs", "tasks", "versions", "models", "alias_moves", "keys")

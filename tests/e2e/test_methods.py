@@ -19,7 +19,7 @@ from tests.e2e.small import WEEKS
 from tests.rest import Json, Rest
 from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 MLP = {"name": "mlp", "hidden": [40]}
 QUICK = {"epochs": 3, "batch_size": 8, "augment": "none"}

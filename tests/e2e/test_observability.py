@@ -84,7 +84,7 @@ def test_the_api_shows_what_its_worker_counted(
     assert found["perennial_queue_depth", frozenset()] == 0
     # A worker at scale has a page of its own; here the same figures stand on it.
     images = "perennial_training_images_total", frozenset[tuple[str, str]]()
-    own = parse_samples(httpx2.get(f"http://127.0.0.1:{metrics_port}/metrics").text)
+    own = parse_samples(httpx2.get(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60).text)
     assert own[images] == parse_samples(admin.call("GET", "/metrics").text)[images]
 
 

@@ -25,7 +25,7 @@ from tests.live_files import list_live_files
 from tests.rest import Json, Rest
 from tools import service
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 VIT = {"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}
 DNE = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3}

@@ -14,7 +14,7 @@ from tests.e2e import small
 from tests.rest import Rest
 from tools import service
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 BYTES = f"""import schemathesis

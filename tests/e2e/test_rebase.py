@@ -15,7 +15,7 @@ from tests.e2e.holder import Holder
 from tests.rest import Json, Rest
 from tools import digits
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 IMAGES = 7
 """Of each class in a batch; one of them is held out."""

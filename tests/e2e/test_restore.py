@@ -33,8 +33,6 @@ from tests.rest import Rest
 from tools import digits, service
 from tools.backup import copy_missing_store_objects
 
-pytestmark = pytest.mark.timeout(600)
-
 MLP: dict[str, Any] = {
     "architecture": {"name": "mlp", "hidden": [64]},
     "image": {"size": 8, "channels": 3},

@@ -94,7 +94,9 @@ def check_whole_demo(url: str, key: str = "pk_none", share: int = 1) -> None:
         assert causes == ["create", "publish", "publish", "rollback", "set", "publish"]
         assert min(client.metrics.retrieve(model.id).accuracy_matrix[3][:3]) > 0.8
     page = httpx2.get(
-        f"{url}/ui/models/{model.id}/compare?a=3&b=4", headers={"Authorization": f"Bearer {key}"}
+        f"{url}/ui/models/{model.id}/compare?a=3&b=4",
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=60,
     )
     assert page.status_code == 200 and "Version 4 beside version 3" in page.text
 

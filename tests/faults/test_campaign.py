@@ -10,7 +10,7 @@ import edit_campaign
 import pytest
 import running_site
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.campaign
 
 
 def test_the_small_size_ends_as_if_nothing_had_been(

@@ -210,7 +210,6 @@ def test_a_gigabyte_comes_through_twenty_cuts_up_and_down(running: Site, tmp_pat
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("store", STORES)
 def test_an_api_that_is_killed_at_any_point_of_an_upload_loses_and_doubles_nothing(

@@ -50,7 +50,7 @@ def test_jobs_of_a_dead_device_end_on_the_other_worker_without_a_strike(
     with backend.worker(**dead, PERENNIAL_METRICS_PORT=str(port)):
         backend.until(lambda: backend.has_logged("device lost: no jobs are claimed"))
         backend.until(lambda: any(ECC in problem for problem in read_problems(backend)))
-        page = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
+        page = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
         assert "perennial_device_lost 1.0" in page
         assert 'perennial_attempts_total{cause="device",outcome="requeued"} 1.0' in page
         backend.until(lambda: [*backend.folder.glob("device-lost-*")])

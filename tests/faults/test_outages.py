@@ -34,7 +34,6 @@ def relays(postgres_url: str, redis_server: Any, s3: Any) -> Iterator[dict[str, 
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(400)
 def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
     tmp_path: Path, postgres_url: str, redis_server: Any, s3: Any, relays: dict[str, FaultProxy]
 ) -> None:

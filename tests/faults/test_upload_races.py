@@ -43,7 +43,9 @@ def client(
     """Requests of an owner of the test's own."""
     admin = {"Authorization": f"Bearer {running.key}"}
     body = {"name": "k", "owner": request.node.name.replace("_", "-")[:40], "scope": "write"}
-    secret = httpx2.post(f"{running.url}/v1/keys", json=body, headers=admin).json()["secret"]
+    secret = httpx2.post(f"{running.url}/v1/keys", json=body, headers=admin, timeout=60).json()[
+        "secret"
+    ]
     limits = httpx2.Limits(max_connections=100)
     headers = {"Authorization": f"Bearer {secret}"}
     with httpx2.Client(base_url=running.url, headers=headers, timeout=120.0, limits=limits) as made:

@@ -113,7 +113,6 @@ def test_a_foreign_client_gets_a_file_through_a_connection_that_is_cut_again_and
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(900)
 def test_a_foreign_client_gets_a_gigabyte_through_twenty_cuts(api: Site, tmp_path: Path) -> None:
     size, draw = 1024 * MB, random.Random(0)
     cuts = [draw.randrange(1, size // 20) for _ in range(20)]

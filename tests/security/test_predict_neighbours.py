@@ -124,9 +124,9 @@ def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
         "predictions"
     ]
     for position in (0, 1, 5, 69):
-        (alone,) = httpx2.post(url, content=build_form([sent[position]]), headers=headers).json()[
-            "predictions"
-        ]
+        form = build_form([sent[position]])
+        answer = httpx2.post(url, content=form, headers=headers, timeout=60)
+        (alone,) = answer.json()["predictions"]
         assert together[position]["probability"] == pytest.approx(alone["probability"], abs=1e-5)
         assert together[position]["label"] == alone["label"]
 

@@ -168,13 +168,14 @@ def test_the_figures_of_all_owners_are_for_prometheus_and_administrators(
     running: RunningService, admin: Rest, scope: str, status: int
 ) -> None:
     given = {"Authorization": f"Bearer {make_key(admin, 'figures', scope)}"}
-    assert httpx2.get(f"{running.url}/metrics", headers=given).status_code == status
+    assert httpx2.get(f"{running.url}/metrics", headers=given, timeout=60).status_code == status
 
 
 def test_a_key_for_prometheus_opens_nothing_else(running: RunningService, admin: Rest) -> None:
     given = {"Authorization": f"Bearer {make_key(admin, 'figures', 'scrape')}"}
     for path in ("/v1/models", "/v1/jobs", "/v1/methods", "/v1/keys", "/v1/audit", "/v1/usage"):
-        assert httpx2.get(f"{running.url}{path}", headers=given).status_code == 403, path
+        answer = httpx2.get(f"{running.url}{path}", headers=given, timeout=60)
+        assert answer.status_code == 403, path
 
 
 def test_an_administrator_touches_no_model_by_a_name_that_two_owners_have(admin: Rest) -> None:

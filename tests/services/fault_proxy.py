@@ -65,10 +65,17 @@ class FaultProxy:
     def close(self) -> None:
         """Close all connections and end the loop."""
         self._do(self._begin_watching("refused", ()))
+        self._do(self._end_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _listen_for_notifications(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)

@@ -27,17 +27,17 @@ def get_server_url() -> URL:
     return make_url(os.environ.get("PERENNIAL_TEST_DATABASE_URL", DEFAULT_URL))
 
 
-def _connect_to_server() -> "psycopg.Connection[tuple[object, ...]]":
+def _connect_to_server(limit_s: int = 60) -> "psycopg.Connection[tuple[object, ...]]":
     url = get_server_url().set(drivername="postgresql")
     return psycopg.connect(
-        url.render_as_string(hide_password=False), autocommit=True, connect_timeout=2
+        url.render_as_string(hide_password=False), autocommit=True, connect_timeout=limit_s
     )
 
 
 def explain_absence() -> str | None:
     """Return why the server cannot be used, or None."""
     try:
-        with _connect_to_server():
+        with _connect_to_server(limit_s=2):  # before tests that would be left out without it
             return None
     except psycopg.Error as error:
         return str(error).strip().splitlines()[0]

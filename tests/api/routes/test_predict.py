@@ -593,10 +593,10 @@ def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url,
 
     monkeypatch.setattr(PredictableVersion, "find_recently_verified_part_paths", lambda *_: None)
     monkeypatch.setattr(PredictableVersion, "fetch_part_paths", slow_once)
-    first = threading.Thread(target=send_image_files, args=[client, url, b"a"])
-    first.start()
-    assert asked.wait(60)
-    assert send_image_files(client, url, b"b").status_code == 200
-    assert first.is_alive()
-    answered.set()
-    first.join()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(send_image_files, client, url, b"a")
+        assert asked.wait(60)
+        assert send_image_files(client, url, b"b").status_code == 200
+        assert not first.done()
+        answered.set()
+        assert first.result().status_code == 200

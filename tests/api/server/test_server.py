@@ -144,7 +144,7 @@ def run_server(folder: Path, *options: str) -> Iterator[Server]:
 
         def is_server_ready() -> bool:
             try:
-                return httpx2.get(url).status_code == 200
+                return httpx2.get(url, timeout=60).status_code == 200
             except httpx2.TransportError:
                 return False
 

@@ -337,7 +337,12 @@ from core.upkeep.scrub import Scrubber
 from pathlib import Path
 
 class Told(FolderStore):
+    reads = 0
+
     def read(self, key, offset=0, length=None):
+        self.reads += 1
+        if self.reads > 20:
+            sys.stdin.read()  # until it is killed
         print(key, flush=True)
         return super().read(key, offset, length)
 
@@ -361,11 +366,11 @@ def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: A
         str(desk.settings.data_dir),
         str(desk.store.root),
     ]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
     assert process.stdout is not None
     first = [process.stdout.readline().strip() for _ in range(20)]
     os.kill(process.pid, signal.SIGKILL)
-    first += process.stdout.read().split()
     process.wait()
     for lease_until, ended in ((9e9, False), (1.0, True)):
         desk.change(IntegrityScrubProgress, 1, lease_until=lease_until)

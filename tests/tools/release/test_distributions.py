@@ -20,7 +20,7 @@ from tools.guide.sources import find_guide_documents
 from tools.release import distributions
 from tools.release.distributions import build_distributions_into_emptied_folder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
