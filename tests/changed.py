@@ -5,9 +5,11 @@
 The change is everything in the working tree that differs from the commit BASE (default: HEAD),
 including files that git does not track yet. A test file is reached when it is changed itself, or
 when it or a `conftest.py` above it imports a changed file, directly or through others. A test that
-names a module in a string, as for `python -m`, imports it too. A changed file that is not Python,
-or a migration, stands for the Python files that name it or its folder, and for its folder's. Tests
-of `READS_THE_TREE` are reached by every change.
+names a module in a string, as for `python -m`, imports it too. A Python file that no other imports
+(a program, a command that is loaded by its name, code that is read as text) counts as imported by
+the files that name it or, if none does, its folder. A changed file that is not Python, or a
+migration, stands for the Python files that name it or its folder, and for its folder's. Tests of
+`READS_THE_TREE` are reached by every change.
 
 A test that speaks to a service in a process of its own does not import the service: `make test-all`
 runs those. Only changes of pages reach the tests that look at them so.
@@ -75,16 +77,25 @@ def find_changed_files(checkout: Path, base: str) -> set[str]:
 def find_reached_tests(checkout: Path, changed: Iterable[str]) -> list[str]:
     """Return the test files that changed files reach, relative to the checkout and sorted."""
     modules = read_modules(checkout)
-    tests = sorted(path for path in modules if Path(path).name.startswith("test_"))
     changed = set(changed)
     if changed & REACHES_ALL:
-        return tests
+        return list_tests(modules)
     modules |= {
         path: _build_empty_module(path) for path in changed - modules.keys() if path.endswith(".py")
     }
-    importers = find_importers(modules)
-    waiting = {source for path in changed for source in _find_sources(path, modules)}
-    waiting |= READS_THE_TREE if changed else set()
+    starts = {source for path in changed for source in _find_sources(path, modules)}
+    starts |= READS_THE_TREE if changed else set()
+    return find_tests_of(starts, find_importers(modules), list_tests(modules))
+
+
+def list_tests(modules: dict[str, house.ParsedModule]) -> list[str]:
+    """Return the paths of test files, sorted."""
+    return sorted(path for path in modules if _is_test(path))
+
+
+def find_tests_of(starts: set[str], importers: dict[str, set[str]], tests: list[str]) -> list[str]:
+    """Return those of the test files that import one of `starts`, directly or through others."""
+    waiting = set(starts)
     reached: set[str] = set()
     while waiting:
         path = waiting.pop()
@@ -135,7 +146,7 @@ def find_importers(modules: dict[str, house.ParsedModule]) -> dict[str, set[str]
     edges |= {
         (module.name, name)
         for path, module in modules.items()
-        if Path(path).name.startswith("test_") or path == "tests/conftest.py"
+        if _is_test(path) or path == "tests/conftest.py"
         for name in _find_texts(module.tree) & path_of.keys()
         if "." in name
     }
@@ -147,7 +158,36 @@ def find_importers(modules: dict[str, house.ParsedModule]) -> dict[str, set[str]
             path_of[source]
         }:
             importers.setdefault(path, set()).add(path_of[source])
+    naming = _map_names_to_naming_paths(modules)
+    for path, module in modules.items():
+        if path not in importers and not _is_test(path) and Path(path).name != "conftest.py":
+            named = naming.get(module.name, set()) | naming.get(Path(path).name, set())
+            importers[path] = (named or _find_paths_naming_folder(path, naming)) - {path}
     return importers
+
+
+def _find_paths_naming_folder(path: str, naming: dict[str, set[str]]) -> set[str]:
+    """Return the files that name the nearest folder of a file that any names."""
+    folders = (f"/{folder.name}" for folder in Path(path).parents)
+    return next((naming[folder] for folder in folders if folder in naming), set())
+
+
+def _map_names_to_naming_paths(modules: dict[str, house.ParsedModule]) -> dict[str, set[str]]:
+    """Map names in strings to the files that have them: names of modules, also relative to the
+    package of the file, names of files, and names of folders after `/`.
+    """
+    naming: dict[str, set[str]] = {}
+    for path, module in modules.items():
+        package = module.name.rpartition(".")[0]
+        texts = _find_texts(module.tree)
+        relative = {f"{package}.{text}" for text in texts if "." in text}
+        for name in texts | relative | {f"/{folder}" for folder in _find_folders(module.tree)}:
+            naming.setdefault(name, set()).add(path)
+    return naming
+
+
+def _is_test(path: str) -> bool:
+    return Path(path).name.startswith("test_")
 
 
 def _find_sources(path: str, modules: dict[str, house.ParsedModule]) -> Iterator[str]:

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.changed import find_changed_files, find_reached_tests
+from tests.changed import (
+    ROOT,
+    find_changed_files,
+    find_importers,
+    find_reached_tests,
+    read_modules,
+)
 
 FILES = {
     "core/one.py": "",
@@ -31,6 +37,17 @@ FILES = {
     "tests/test_gone.py": "from core.gone import what\n",
     "tests/test_program.py": 'COMMAND = ["-m", "core.program"]\n',
     "core/program.py": "",
+    "client/perennial/cli/__init__.py": "",
+    "client/perennial/cli/main.py": 'COMMANDS = {"submit": "batches.submit"}\n',
+    "client/perennial/cli/batches/submit.py": "from perennial.cli import rows\n",
+    "client/perennial/cli/rows.py": "",
+    "tests/test_command_line.py": "from perennial.cli.main import COMMANDS\n",
+    "core/start.py": 'COMMAND = ["-m", "core.child.run"]\n',
+    "core/child/run.py": "",
+    "tests/test_start.py": "import core.start\n",
+    "core/cards/parts/head.py": "",
+    "core/card.py": 'FOLDER = Path(__file__).parent / "cards"\n',
+    "tests/test_card.py": "import core.card\n",
     "tests/test_render.py": "import core.render\n",
     "tests/ui/conftest.py": "",
     "tests/ui/test_pages.py": "",
@@ -57,7 +74,9 @@ def checkout(tmp_path: Path) -> Path:
             id="through a helper and a conftest",
         ),
         pytest.param("tests/test_one.py", ["test_one.py"], id="a test itself"),
-        pytest.param("client/perennial/verbs.py", ["test_client.py"], id="the client"),
+        pytest.param(
+            "client/perennial/verbs.py", ["test_client.py", "test_command_line.py"], id="the client"
+        ),
         pytest.param("other/page.html", ["test_three.py"], id="a file that code names"),
         pytest.param(
             "api/templates/base.html", ["test_render.py", "ui/test_pages.py"], id="a template"
@@ -66,6 +85,13 @@ def checkout(tmp_path: Path) -> Path:
             "migrations/versions/0001_tables.py", ["helpers/test_one.py"], id="a migration"
         ),
         pytest.param("core/program.py", ["test_program.py"], id="a program that a test runs"),
+        pytest.param(
+            "client/perennial/cli/rows.py",
+            ["test_command_line.py"],
+            id="a command that is loaded by its name",
+        ),
+        pytest.param("core/child/run.py", ["test_start.py"], id="a program that code runs"),
+        pytest.param("core/cards/parts/head.py", ["test_card.py"], id="code that is read as text"),
         pytest.param("core/data/table.json", ["test_data.py"], id="data of a package"),
         pytest.param("docs/guide.md", ["test_guide.py"], id="a document that a test names"),
         pytest.param("core/gone.py", ["test_gone.py"], id="a file that is gone"),
@@ -77,6 +103,23 @@ def test_a_changed_file_reaches_the_tests_that_import_it(
 ) -> None:
     reached = find_reached_tests(checkout, [changed])
     assert reached == sorted(f"tests/{name}" for name in {*tests, "test_patterns.py"})
+
+
+@pytest.mark.slow
+def test_every_source_of_this_checkout_reaches_a_test() -> None:
+    modules = read_modules(ROOT)
+    waiting = {path for path in modules if Path(path).name.startswith(("test_", "conftest"))}
+    imports: dict[str, set[str]] = {}
+    for path, importers in find_importers(modules).items():
+        for importer in importers:
+            imports.setdefault(importer, set()).add(path)
+    reaching: set[str] = set()
+    while waiting:
+        reaching.add(path := waiting.pop())
+        waiting |= imports.get(path, set()) - reaching
+    sources = {path for path in modules if not path.startswith(("bench/", "tests/"))}
+    # No test runs it: it needs libraries that are installed for it alone.
+    assert sources - reaching == {"tools/picture_kinds.py"}
 
 
 def test_no_change_reaches_no_test(checkout: Path) -> None:
