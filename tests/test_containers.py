@@ -164,6 +164,7 @@ def test_the_environment_of_our_containers_is_what_the_settings_read(
     assert settings.resolved_store_secret_key == (secrets / "store-secret-key").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.services("redis")
 def test_redis_wants_its_password_which_no_command_line_shows(
     compose: dict[str, Any], secrets: Path, tmp_path: Path

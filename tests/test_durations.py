@@ -7,6 +7,7 @@ import sys
 import time
 
 import psutil
+import pytest
 
 from tests.plugins.durations import describe_durations
 from tests.plugins.endings import end_services
@@ -41,6 +42,7 @@ def test_each_start_of_a_group_has_files_and_each_group_one_that_begins_early() 
     assert [group for group in SHARED if not any(file.startswith(group) for file in early)] == []
 
 
+@pytest.mark.slow
 def test_of_the_children_of_a_run_the_launchers_are_killed_with_their_processes() -> None:
     stay = [sys.executable, "-c", "import time; time.sleep(600)"]
     launch = [sys.executable, "-c", f"import subprocess; subprocess.run({stay!r})"]

@@ -53,6 +53,7 @@ def test_two_calls_take_at_most_16_minutes() -> None:
     assert all(step.expected_s < step.limit_s for step in STEPS.values())
 
 
+@pytest.mark.slow
 def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
     options: GpuCheckOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

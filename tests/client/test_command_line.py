@@ -130,6 +130,7 @@ def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(
     assert "Version 1 of strict is published, and in production." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_learned_ends_with_0_and_can_be_checked_before_and_come_on_standard_input(
     capsys: Said, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,6 +501,7 @@ def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
     assert run_command_line(["open", "no-such-model"]) == 3
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_batch_that_waits_says_why(birds: str, weeks: list[Path]) -> None:
     status, shown = run_on_terminal(
         ["-m", "perennial", "submit", birds, str(weeks[4]), "--timeout", "1"]

@@ -13,6 +13,8 @@ from perennial.cli.main import run_command_line
 from perennial.cli.models.edits import describe_edit_plan
 from tools import service
 
+pytestmark = pytest.mark.slow
+
 Output = pytest.CaptureFixture[str]
 
 

@@ -103,6 +103,7 @@ def test_damaged_images_reject_the_job(client: Perennial, model: str) -> None:
     assert caught.value.job.state == "rejected"
 
 
+@pytest.mark.slow
 def test_the_same_verbs_can_be_awaited(
     running: service.RunningService, model: str, archives: list[bytes], tmp_path: Path
 ) -> None:

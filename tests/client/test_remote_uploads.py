@@ -33,6 +33,7 @@ def bucket() -> Iterator[tuple[Bucket, str]]:
         yield found, server.url
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pauses")
 def test_an_upload_of_a_bucket_that_was_cut_is_gone_on_with_by_the_next_run(
     bucket: tuple[Bucket, str], monkeypatch: pytest.MonkeyPatch

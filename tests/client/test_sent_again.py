@@ -16,6 +16,8 @@ from perennial import GateHeld, Perennial
 from perennial.cli.main import run_command_line
 from tools import service
 
+pytestmark = pytest.mark.slow
+
 Said = pytest.CaptureFixture[str]
 HOLDING: dict[str, Any] = {
     **SMALL,
@@ -157,7 +159,6 @@ def test_a_batch_is_learned_where_its_task_was_given_up(
 
 
 @pytest.mark.campaign  # tests/core/tasks/test_repeated_batches.py shows it
-@pytest.mark.slow
 def test_a_held_batch_that_is_promoted_counts_as_learned(
     capsys: Said, client: Perennial, contrary: Path
 ) -> None:

@@ -11,6 +11,8 @@ from perennial import Perennial
 from perennial.cli.main import run_command_line
 from tools import service
 
+pytestmark = pytest.mark.slow
+
 Output = pytest.CaptureFixture[str]
 HEADS = [{"method": {"name": "analytic", "head": head}} for head in ("lda", "ridge")]
 

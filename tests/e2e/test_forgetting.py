@@ -33,6 +33,8 @@ from tests.live_files import list_live_files, read_live_files
 from tests.rest import Json, Rest
 from tools.service import RunningService
 
+pytestmark = pytest.mark.slow
+
 PER_CLASS = 10
 Pixels = np.ndarray
 

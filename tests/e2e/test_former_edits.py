@@ -19,6 +19,8 @@ from tests.migrations import databases
 from tests.rest import Rest
 from tools import service
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-6
 """Relative, of temperatures. They are found by steps on floating-point features; those of the former
 data were computed by the processor of another machine, which rounds otherwise.

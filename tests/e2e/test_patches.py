@@ -13,6 +13,8 @@ from tests.e2e.test_edits import read_accuracies
 from tests.rest import Json, Rest
 from tools.service import RunningService
 
+pytestmark = pytest.mark.slow
+
 SUMS: Json = {"name": "analytic", "projection": 64, "keep": "sums"}
 METHODS: dict[str, Json] = {
     "sums": SUMS,

@@ -105,6 +105,7 @@ def check_upload_through_cuts(
     assert check_stored_pieces(running) == 0
 
 
+@pytest.mark.slow
 def test_a_foreign_client_gets_a_file_through_a_connection_that_is_cut_again_and_again(
     api: Site, tmp_path: Path
 ) -> None:

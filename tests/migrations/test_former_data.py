@@ -40,6 +40,7 @@ FILLED = {
 """Tables of which the former data has rows."""
 
 
+@pytest.mark.slow
 def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     former: Database, empty: Database
 ) -> None:
@@ -73,6 +74,7 @@ def _remove_casts(schema: Schema) -> Schema:
     return {key: [noise.sub("", text) for text in texts] for key, texts in schema.items()}
 
 
+@pytest.mark.slow
 def test_the_former_database_is_copied_first(former: Database, tmp_path: Path) -> None:
     before = read_tables(former)
     copy = migrate.upgrade_schema(former, backups=tmp_path / "copies")

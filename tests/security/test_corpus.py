@@ -29,6 +29,7 @@ def make_named_params(cases: list[Case]) -> list[object]:
     return [pytest.param(one, id=one.name, marks=COSTLY.get(one.name, [])) for one in cases]
 
 
+@pytest.mark.slow
 def test_there_are_hundreds_of_cases_each_with_a_name_of_its_own() -> None:
     names = [(case.group, case.name) for case in corpus.list_cases()]
     assert len(set(names)) == len(names) >= 550

@@ -84,6 +84,7 @@ def test_doctor_says_when_the_base_for_photos_cannot_be_had(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_doctor_names_the_device_and_what_does_not_fit(
     monkeypatch: pytest.MonkeyPatch, device: str

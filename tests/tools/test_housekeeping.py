@@ -64,6 +64,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
+@pytest.mark.slow
 def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,6 +162,7 @@ def test_the_worker_is_a_celery_worker_when_there_is_a_broker() -> None:
     assert worker.command[-1] == "worker.loop"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("modules", "light_of"),
     [

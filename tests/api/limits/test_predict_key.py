@@ -105,6 +105,7 @@ def birds(
         yield made
 
 
+@pytest.mark.slow
 def test_it_is_refused_by_every_route_but_its_own(birds: TestClient) -> None:
     key, document = make_predict_key(birds), birds.get("/openapi.json").json()["paths"]
     model = birds.get("/v1/models/birds").json()["id"]

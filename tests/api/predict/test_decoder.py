@@ -140,6 +140,7 @@ def test_files_and_arrays_come_back_in_order_as_ingest_decodes_them(decoder: Ima
     assert not find_unusable_images(found)
 
 
+@pytest.mark.slow
 def test_an_image_that_crashes_the_decoder_is_named_and_the_others_are_decoded(
     poisonable: ImageDecoder,
 ) -> None:

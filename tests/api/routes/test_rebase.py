@@ -183,6 +183,7 @@ def finish_rebase(client: Any, model: str, **body: Any) -> Any:
     return client.post(f"/v1/models/{model}/rebase/finish", json=body)
 
 
+@pytest.mark.slow
 def test_tasks_whose_images_are_kept_are_learned_from_the_same_blobs(
     client: TestClient, old: str
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
     assert store.read_run_record(make_run("a").result_inputs_digest)["failure"]["kind"] == "memory"
 
 
+@pytest.mark.slow
 def test_work_is_done_in_children_and_what_ends_one_early_is_told():
     reasons = []
     codes = (

@@ -205,6 +205,7 @@ def test_the_bundled_digits_need_no_files(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_half_of_the_signed_digits_are_negatives(tmp_path):
     files = ExperimentDatasetCache(tmp_path / "none", tmp_path / "cache")
     shapes = {"size": 8, "channels": 1}

@@ -83,6 +83,7 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         count_readable_images(tmp_path / "some.parquet")
 
 
+@pytest.mark.slow
 def test_a_column_that_grows_beyond_a_hundredfold_is_refused_before_it_is_unpacked(
     tmp_path: Path,
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_n
     db.close()
 
 
+@pytest.mark.slow
 def test_an_idle_connection_that_fell_silent_is_found_out(relay: FaultProxy, relayed: str) -> None:
     db = Database(relayed)
     with db.engine.connect() as connection:

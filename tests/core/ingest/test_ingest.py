@@ -385,6 +385,7 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DecoderPool", partial(pool.DecoderPool, image_s=1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"KILL", b"HANG"])
 def test_an_image_that_ends_its_decoder_is_one_row(
     take: Take, poisonable: None, end: bytes
@@ -423,6 +424,7 @@ def test_many_images_that_end_their_decoder_reject_the_batch(take: Take, poisona
     assert caught.value.extra["report"]["rejected"][0]["path"] == "cat/p0.png"
 
 
+@pytest.mark.slow
 def test_images_that_together_take_far_too_long_reject_the_batch(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

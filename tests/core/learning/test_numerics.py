@@ -201,6 +201,7 @@ def test_the_flags_of_a_gpu_keep_no_outdated_weights_in_bfloat16(
     assert bench.learn_task(1, **recipe).network_digests == plain.network_digests
 
 
+@pytest.mark.slow
 def test_the_flags_of_a_gpu_import_no_compiler() -> None:
     code = (
         "import sys, torch; from core.learning.numerics import NumericsSettings; "

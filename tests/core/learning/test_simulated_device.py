@@ -119,6 +119,7 @@ def list_method_cases() -> Iterator[Any]:
                 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "scenario", "family"), list(list_method_cases()))
 def test_learns_two_tasks_and_steps_wait_as_often_as_the_table_says(
     method: str, scenario: str, family: str, answers: Any

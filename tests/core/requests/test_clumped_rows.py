@@ -58,6 +58,7 @@ def clumped(new_database: Callable[[], Database]) -> Database:
     return database
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "about", [OwnerEventFilter(), OwnerEventFilter("own_1"), OwnerEventFilter("own_1", "mdl_1")]
 )

@@ -76,6 +76,7 @@ def test_an_outage_ends_every_call(
     assert source.exists()
 
 
+@pytest.mark.slow
 def test_the_health_check_of_a_silent_server_ends_after_one_short_wait(silent_port: int) -> None:
     store = S3Store(
         S3Address(f"127.0.0.1:{silent_port}", "bucket", "", False, "us-east-1"), "a", "s"
@@ -150,6 +151,7 @@ def test_an_object_replaced_during_a_broken_download_is_not_mixed(
         b"".join(chunks)
 
 
+@pytest.mark.slow
 def test_an_upload_whose_end_was_answered_too_late_is_sent_again(
     store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +259,7 @@ def test_prepare_makes_the_bucket(s3: Any, tmp_path: Path) -> None:
     store.check_store_usable()
 
 
+@pytest.mark.slow
 def test_a_listing_longer_than_a_page_is_whole(
     store: S3Store, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def read_everything(desk: Any) -> tuple[dict[str, int], list[Any]]:
     return {info.key: info.size for info in desk.store.list("")}, rows
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) -> None:
     leave_litter(desk)

@@ -242,6 +242,7 @@ def test_no_secret_is_in_the_database_and_another_key_file_signs_nothing(
     assert receiver.seen[0].verified(secret)
 
 
+@pytest.mark.slow
 def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiver) -> None:
     """Two owners have twenty receivers that do not answer.
 

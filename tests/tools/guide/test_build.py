@@ -43,6 +43,7 @@ def get_guide_page(document: str) -> str:
     return str(place.with_name("index.html") if place.stem == "README" else place)
 
 
+@pytest.mark.slow
 def test_each_document_has_a_page_that_says_the_same_as_on_github(guide: Path) -> None:
     render = MarkdownIt("commonmark").enable("table").render
     differing = []

@@ -55,6 +55,7 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
     zygote.end_fork_server()
 
 
+@pytest.mark.slow
 def test_importing_what_jobs_need_opens_no_cuda() -> None:
     code = (
         "from worker.attempts.zygote import import_job_modules_and_get_runner; import_job_modules_and_get_runner(); "

@@ -18,6 +18,7 @@ def list_audit_actions(client, query=""):
     return [row["action"] for row in page.json()["items"]]
 
 
+@pytest.mark.slow
 def test_the_trail_is_read_from_either_end_in_pages(client):
     create_model_for_audit(client, "birds")
     client.patch("/v1/models/birds", json={"tags": ["a"]})

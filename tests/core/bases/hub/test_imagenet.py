@@ -112,6 +112,7 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
     return dict(made)
 
 
+@pytest.mark.slow
 def test_the_first_model_has_it_converted_and_the_next_one_starts_at_once(
     desk: Any, worker: Callable[..., Worker]
 ) -> None:

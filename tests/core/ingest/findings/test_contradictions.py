@@ -49,6 +49,7 @@ def draw_noise_images(numbers: list[int]) -> np.ndarray:
 MEMBERS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), min_size=1, max_size=14)
 
 
+@pytest.mark.slow
 @given(MEMBERS)
 @settings(deadline=None)
 def test_equal_pixels_under_two_labels_are_found_in_a_batch(members: list[tuple[int, str]]) -> None:

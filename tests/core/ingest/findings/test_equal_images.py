@@ -1,6 +1,7 @@
 """Equal images: what is found is what comparing each image with each finds."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(ROWS)
 def test_pairs_and_repeats_are_those_of_comparing_each_with_each(
     rows: list[tuple[int, int, bool, bool]],

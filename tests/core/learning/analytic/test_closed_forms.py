@@ -150,6 +150,7 @@ def test_a_class_without_examples_is_never_answered() -> None:
     assert linear(features).softmax(1)[:, 3].max() == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(

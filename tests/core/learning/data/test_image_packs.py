@@ -182,6 +182,7 @@ def test_a_memory_without_one_of_its_packs_is_refused(versions) -> None:
         versions.load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEEPERS)
 def test_no_method_stores_images_again_that_its_parent_has(tmp_path, name) -> None:
     bench = Bench(tmp_path)

@@ -171,6 +171,7 @@ def test_slices_learn_what_the_whole_batch_learns_up_to_rounding(
         torch.testing.assert_close(cut.weights[key], tensor, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list_shardable_methods(ON_RANKS))
 def test_two_ranks_give_the_bits_of_one_process_and_do_so_twice(
     name: str, streams_of: Any, ranks: RankServer

@@ -71,6 +71,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(
     assert seen[2, CLASSIFIER] == head and (1, CLASSIFIER) not in seen
 
 
+@pytest.mark.slow
 def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(three) -> None:
     found = [collect_part_digests(learned) for learned in three]
     assert set(found[0]) == {"backbone.1", "backbone.2"} and set(found[2]) == {
@@ -90,6 +91,7 @@ def test_a_version_is_its_shards_and_a_classifier_and_nothing_of_training(three)
     assert learned.result["network"] == {"family": "dne", "experts": [1]}
 
 
+@pytest.mark.slow
 def test_each_task_says_how_many_heads_its_expert_has(bench, three) -> None:
     second = bench.learn_task(2, three[0], method={"name": "dne", "heads": 2}, epochs=1)
     third = bench.learn_task(3, second, method={"name": "dne", "heads": 1}, epochs=1)
@@ -106,6 +108,7 @@ def test_the_first_task_has_one_loss(bench, monkeypatch) -> None:
     assert seen and all(names == {"task"} for names in seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["bce", "ce"])
 def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
     bench, monkeypatch, loss
