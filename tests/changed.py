@@ -167,7 +167,7 @@ def find_importers(modules: dict[str, house.ParsedModule]) -> dict[str, set[str]
 
 
 def _find_paths_naming_folder(path: str, naming: dict[str, set[str]]) -> set[str]:
-    """Return the files that name the nearest folder of a file that any names."""
+    """Return the files that name the folder of a file, or else the nearest one above it."""
     folders = (f"/{folder.name}" for folder in Path(path).parents)
     return next((naming[folder] for folder in folders if folder in naming), set())
 
