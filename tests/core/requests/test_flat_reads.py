@@ -308,7 +308,6 @@ def filled(new_database: Callable[[], Database]) -> list[Database]:
     return made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", READS)
 def test_a_read_sends_as_many_statements_with_many_rows_as_with_few(
     filled: list[Database], name: str
